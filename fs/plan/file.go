@@ -1,0 +1,150 @@
+// Package plan describes virtual files as data and reads them.
+//
+// A virtual file is a [Plan]: a size and an ordered list of pieces that tile [0, Size). There are six kinds of piece:
+//
+//   - [Literal]: bytes in memory, or rendered when needed; the length is known beforehand
+//   - [Zero]: padding
+//   - [Copy]: one span of one source file
+//   - [Rows]: many equal rows of a source tensor at a stride
+//   - [Decode]: a window of the output of a [Codec] over source spans
+//   - [Repeat]: n copies of a template at a stride, parameters by index
+//
+// Views are pure functions from a release's index to a tree ([Dir]) of plans. One executor, [Reader.ReadAt], serves every file:
+// resolve (pure), gather (all spans at once through a [Store]), fill (pure). The package imports only the standard library.
+package plan
+
+import (
+	"fmt"
+	"sort"
+)
+
+// Span is the half-open byte range [Start, End) of one source file. File is the position of the file in the release's
+// listing, whose files are sorted by path.
+type Span struct {
+	File       int
+	Start, End int64
+}
+
+// Len is the number of bytes of the span.
+func (s Span) Len() int64 { return s.End - s.Start }
+
+// Sub is the sub-span [off, off+n) of s.
+func (s Span) Sub(off, n int64) Span {
+	return Span{File: s.File, Start: s.Start + off, End: s.Start + off + n}
+}
+
+// Piece is one of Literal, Zero, Copy, Rows, Decode, Repeat: consecutive bytes of a virtual file.
+type Piece interface {
+	// Len is the number of bytes of the piece in the virtual file.
+	Len() int64
+	piece()
+}
+
+// Literal is bytes known to the plan: a header, a config, a manifest. Bytes wins over Render; Render must return exactly Size
+// bytes, always the same ones. Name says what it is in a plan's text form.
+type Literal struct {
+	Name   string
+	Size   int64
+	Bytes  []byte
+	Render func() []byte
+}
+
+// Zero is n zero bytes.
+type Zero struct{ Size int64 }
+
+// Copy is one span of one source file.
+type Copy struct{ Span Span }
+
+// Rows is Count rows of RowLen bytes each, the i-th starting at First.Start + i*Stride of First.File. First is the first row.
+type Rows struct {
+	First  Span
+	Stride int64
+	Count  int64
+}
+
+// Decode is the window [Off, Off+Size) of the output of Codec applied to Inputs (whole tensors, or whole experts of one).
+type Decode struct {
+	Codec  Codec
+	Inputs []Span
+	Off    int64
+	Size   int64
+}
+
+// Repeat is N copies of a template plan, each Stride bytes long. At builds copy i: the template with the parameters of i. Every
+// plan it returns has Size Stride. At is pure: the same i gives the same plan.
+type Repeat struct {
+	Name   string
+	N      int64
+	Stride int64
+	At     func(i int64) *Plan
+}
+
+func (l Literal) Len() int64 { return l.Size }
+func (z Zero) Len() int64    { return z.Size }
+func (c Copy) Len() int64    { return c.Span.Len() }
+func (r Rows) Len() int64    { return r.First.Len() * r.Count }
+func (d Decode) Len() int64  { return d.Size }
+func (r Repeat) Len() int64  { return r.N * r.Stride }
+
+func (Literal) piece() {}
+func (Zero) piece()    {}
+func (Copy) piece()    {}
+func (Rows) piece()    {}
+func (Decode) piece()  {}
+func (Repeat) piece()  {}
+
+// Plan is a virtual file: pieces that tile [0, Size).
+type Plan struct {
+	Size   int64
+	Pieces []Piece
+	starts []int64 // starts[i] is where Pieces[i] begins
+}
+
+// New makes a plan of the pieces in order. Pieces of no bytes are left out. A piece of negative length, or a total beyond
+// 2^62, is a bug of the caller and panics.
+func New(pieces ...Piece) *Plan {
+	p := &Plan{Pieces: make([]Piece, 0, len(pieces)), starts: make([]int64, 0, len(pieces))}
+	for _, x := range pieces {
+		n := x.Len()
+		if n < 0 || p.Size > 1<<62-n {
+			panic(fmt.Sprintf("plan: piece %T has length %d at offset %d", x, n, p.Size))
+		}
+		if n == 0 {
+			continue
+		}
+		p.Pieces = append(p.Pieces, x)
+		p.starts = append(p.starts, p.Size)
+		p.Size += n
+	}
+	return p
+}
+
+// find is the index of the piece that holds byte off, which must be in [0, Size).
+func (p *Plan) find(off int64) int {
+	return sort.Search(len(p.starts), func(i int) bool { return p.starts[i] > off }) - 1
+}
+
+// Codec computes bytes from the bytes of one or more inputs. It is pure and safe for parallel use; its parameters (shapes, dtypes,
+// block sizes) are fixed when it is made.
+type Codec interface {
+	// String is the codec's text form with every parameter, as it stands in a plan's text and digest.
+	String() string
+	// Len is the number of output bytes, InputLens the number of bytes of each input.
+	Len() int64
+	InputLens() []int64
+	// Tile is the output unit that decodes best in one call: any call may ask for less, but a codec whose inputs must be together in
+	// memory (column-packed, transposed) costs about as much for one byte as for a whole tile. Row-local codecs return the bytes
+	// of one row.
+	Tile() int64
+	// Needs says which ranges of the inputs the output range [off, off+n) depends on.
+	Needs(off, n int64) []Need
+	// Decode fills dst with the output range [off, off+len(dst)); in[i] holds the bytes of Needs(off, len(dst))[i]. An error names
+	// what in the input is impossible (an index out of range); it wraps [ErrBadInput].
+	Decode(dst []byte, off int64, in [][]byte) error
+}
+
+// Need is the range [Start, End) of input number Input.
+type Need struct {
+	Input      int
+	Start, End int64
+}

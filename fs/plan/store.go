@@ -1,0 +1,25 @@
+package plan
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrBadInput is wrapped by errors of codecs whose input bytes are impossible, so that no output exists.
+var ErrBadInput = errors.New("impossible input")
+
+// Read asks for the bytes of one span in Dst, whose length is the span's.
+type Read struct {
+	Span Span
+	Dst  []byte
+}
+
+// Store has the bytes of the source files.
+type Store interface {
+	// Gather fills every read or fails as a whole. ahead names spans that will probably be read next; the spans of reads are
+	// usually among them. Missing bytes of reads and ahead are fetched together, those of reads first; Gather returns as soon
+	// as the reads are filled. ahead is advice: it costs nothing when memory is short.
+	Gather(ctx context.Context, reads []Read, ahead []Span) error
+	// MaxGather is the largest total of bytes that one Gather should ask for.
+	MaxGather() int64
+}

@@ -1,0 +1,3 @@
+package release
+
+type nameIndex struct{}
