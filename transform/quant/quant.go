@@ -3,6 +3,9 @@
 //
 // The arithmetic is the same for every format: exact element value, binary32 operations rounded once each in the order the format
 // gives, then BF16 by round-to-nearest-even; NaN is 7FC0, -0 is kept, nothing is flushed to zero.
+//
+// How a caller uses it: split every tensor name with [Split] into module and suffix; make a [Group] of each module's tensors;
+// fetch the content of those that [Facts] names; call [Recognise].
 package quant
 
 import "weightfs/fs/plan"
@@ -33,8 +36,16 @@ type Match struct {
 	Name   string   // of the dequantized tensor
 	Shape  []int64  // of the dequantized tensor
 	Inputs []string // suffixes of the codec's inputs, in order
-	Drop   []string // suffixes that a BF16 view leaves out: the inputs and what only they use
-	Codec  plan.Codec
+	Drop   []string // suffixes that a BF16 view leaves out: the inputs and what only they use, sorted
+	// Codec makes the dequantized tensor. It is nil for a group that only has tensors to drop (scales of activations, markers);
+	// Name and Shape are empty then.
+	Codec plan.Codec
+	// Rows is set where Codec's output is transposed against the packed data (gpt-oss): the same values as [experts, out, in],
+	// whose shape is RowsShape. Its inputs are Inputs too.
+	Rows      plan.Codec
+	RowsShape []int64
+	// Warnings say what the release holds beside the exact values ("pre_quant_scale is kept: the effective weight is ...").
+	Warnings []string
 }
 
 // Refused says why a group that is quantized cannot be dequantized exactly.
@@ -46,13 +57,12 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.Tensor + " (" + r.Format + "): " + r.Reason }
 
-// Config is what the release's configuration declares about quantization. Shapes and sibling tensors come first; Config only settles
-// what they cannot. Zero values mean "not said".
-type Config struct {
-	Method    string // quant_method: fp8, compressed-tensors, gptq, awq, ...
-	Bits      int
-	GroupSize int // -1: the whole row
-	Block     [2]int
-	// Raw is the quantization_config object (JSON), for what only one format asks.
-	Raw []byte
+// Suffix is one ending of a tensor name that marks a tensor of a group.
+type Suffix struct {
+	// Suffix is as in Group.Tensors; [TensorName] says how it is joined to the module's name.
+	Suffix string
+	// Data marks the tensor that holds the weights themselves, Fact one whose content [Recognise] may need (see [Facts]).
+	Data, Fact bool
+	// Formats are the rows of the table that know it.
+	Formats []string
 }
