@@ -1,43 +1,96 @@
 package safetensors
 
-// DType is a tensor's element type. The order is the format's own ("increasing alignment"); writers sort by it, descending.
-// Opaque is any type whose name nobody knows: its length comes from the offsets.
-type DType uint8
-
-// The element types of the format, in its order.
-const (
-	BOOL DType = iota
-	F4
-	F6_E2M3
-	F6_E3M2
-	U8
-	I8
-	F8_E5M2
-	F8_E4M3
-	F8_E8M0
-	F8_E4M3FNUZ
-	F8_E5M2FNUZ
-	I16
-	U16
-	F16
-	BF16
-	I32
-	U32
-	F32
-	C64
-	F64
-	I64
-	U64
-	Opaque
+import (
+	"hash/maphash"
+	"maps"
+	"math/bits"
 )
 
-// Tensor is one entry of a header. Begin and End are relative to the data section, as in the header.
-type Tensor struct {
-	Name       string
-	DType      DType
-	Shape      []int64
-	Begin, End int64
+// Header is the index of one file. It is immutable, compact (16 bytes a tensor, the name, and 6 bytes of name index) and safe for
+// parallel use.
+type Header struct {
+	fileSize  int64
+	dataStart int64
+	digest    [32]byte
+	metadata  map[string]string
+	notes     []string
+
+	// Tensor i, in the order of the data section, lies at [begins[i], begins[i+1]); its name is names[nameAt[i]:nameAt[i+1]].
+	begins []uint64
+	names  string
+	nameAt []uint32
+	// kinds[i] is the dtype of tensor i in the upper 8 bits (from Opaque on: unknown[dtype-Opaque]), the number of its shape in the
+	// lower 24. Shape k is dims[shapeAt[k]:shapeAt[k+1]].
+	kinds   []uint32
+	unknown []string
+	dims    []int64
+	shapeAt []uint32
+	// slots is the name index: open addressing with linear probing, 0 is free, else a tensor's number + 1.
+	slots []uint32
+	seed  maphash.Seed
 }
 
-// Header is the index of one file. It is immutable, compact, and safe for parallel use.
-type Header struct{}
+const (
+	kindShape = 1<<24 - 1
+	kindDType = 24
+)
+
+// Len is the number of tensors.
+func (h *Header) Len() int { return len(h.kinds) }
+
+// At is the i-th tensor in the order of the data section.
+func (h *Header) At(i int) Tensor {
+	k := h.kinds[i]
+	shape := k & kindShape
+	lo, hi := h.shapeAt[shape], h.shapeAt[shape+1]
+	t := Tensor{
+		Name:  h.name(i),
+		Shape: h.dims[lo:hi:hi],
+		Begin: int64(h.begins[i]),
+		End:   int64(h.begins[i+1]),
+	}
+	if d := k >> kindDType; d < uint32(Opaque) {
+		t.DType, t.DTypeName = DType(d), dtypes[d].name
+	} else {
+		t.DType, t.DTypeName = Opaque, h.unknown[d-uint32(Opaque)]
+	}
+	return t
+}
+
+func (h *Header) name(i int) string { return h.names[h.nameAt[i]:h.nameAt[i+1]] }
+
+// Find is the number of the tensor of that name.
+func (h *Header) Find(name string) (int, bool) {
+	if len(h.slots) == 0 {
+		return 0, false
+	}
+	s := h.slot(name)
+	return int(h.slots[s]) - 1, h.slots[s] != 0
+}
+
+// slot is where name stands in the name index, or the free slot where it would.
+func (h *Header) slot(name string) uint64 {
+	n := uint64(len(h.slots))
+	s, _ := bits.Mul64(maphash.String(h.seed, name), n)
+	for h.slots[s] != 0 && h.name(int(h.slots[s])-1) != name {
+		if s++; s == n {
+			s = 0
+		}
+	}
+	return s
+}
+
+// DataStart is 8+N: where the data section begins in the file.
+func (h *Header) DataStart() int64 { return h.dataStart }
+
+// FileSize is the size of the file.
+func (h *Header) FileSize() int64 { return h.fileSize }
+
+// Metadata is a copy of __metadata__, nil if there is none.
+func (h *Header) Metadata() map[string]string { return maps.Clone(h.metadata) }
+
+// Digest is the SHA-256 of the first 8+N bytes of the file.
+func (h *Header) Digest() [32]byte { return h.digest }
+
+// Notes are oddities that stop nothing, one sentence each: unknown fields that were ignored, unknown dtypes, very long names.
+func (h *Header) Notes() []string { return h.notes }
