@@ -1,0 +1,49 @@
+# weightfs: build, demonstrate, test. Needs Go and make; everything that is built lands in build/.
+
+GO      ?= go
+BUILD   := build
+FUZZTIME ?= 5s
+
+.PHONY: all build demo test test-race test-serial test-purego fuzz conformance check check-online bench golden clean
+
+all: build
+
+build: $(BUILD)/weightfs
+
+$(BUILD)/weightfs: FORCE
+	$(GO) build -o $@ ./cmd/weightfs
+FORCE:
+
+# demo shows everything on loopback, with no network, and compares every byte it reads with values known in closed form.
+demo: build
+	$(BUILD)/weightfs demo --selfcheck
+
+# test runs everything and lists at its end what this machine could not run.
+test: check
+	@mkdir -p $(BUILD)
+	@set -o pipefail; ./testdata/run-tests.sh $(GO) $(FUZZTIME)
+
+# fuzz runs every fuzz target for FUZZTIME.
+fuzz:
+	./testdata/run-fuzz.sh $(GO) $(FUZZTIME)
+
+# conformance lets programs nobody here wrote open the views: Python safetensors, NumPy, huggingface_hub, tinygrad.
+conformance: build
+	./testdata/conformance/run.sh $(BUILD)
+
+check:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+check-online:
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
+# golden rewrites the golden files of all packages; look at the diff before you commit it.
+golden:
+	$(GO) test ./fs/plan ./cache ./transform ./sources/release -update
+
+clean:
+	rm -rf $(BUILD)
+
+SHELL := /bin/bash

@@ -1,0 +1,2 @@
+// Package deps holds the test that enforces the import rules of ARCHITECTURE.md.
+package deps
