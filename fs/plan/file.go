@@ -16,6 +16,7 @@ package plan
 import (
 	"fmt"
 	"sort"
+	"sync/atomic"
 )
 
 // Span is the half-open byte range [Start, End) of one source file. File is the position of the file in the release's
@@ -93,11 +94,14 @@ func (Rows) piece()    {}
 func (Decode) piece()  {}
 func (Repeat) piece()  {}
 
-// Plan is a virtual file: pieces that tile [0, Size).
+// Plan is a virtual file: pieces that tile [0, Size). Plans are immutable once they are read, and made by [New] only.
 type Plan struct {
 	Size   int64
 	Pieces []Piece
-	starts []int64 // starts[i] is where Pieces[i] begins
+	// Block says that the file is one block, such as one expert's: touching it is reason to fetch all of it.
+	Block  bool
+	starts []int64                 // starts[i] is where Pieces[i] begins
+	groups atomic.Pointer[[]group] // made by layout
 }
 
 // New makes a plan of the pieces in order. Pieces of no bytes are left out. A piece of negative length, or a total beyond
@@ -117,6 +121,28 @@ func New(pieces ...Piece) *Plan {
 		p.Size += n
 	}
 	return p
+}
+
+// NewBlock is [New] for a file that is one block.
+func NewBlock(pieces ...Piece) *Plan {
+	p := New(pieces...)
+	p.Block = true
+	return p
+}
+
+// Memory is about how many bytes of memory the plan holds.
+func (p *Plan) Memory() int64 {
+	n := int64(256)
+	for _, x := range p.Pieces {
+		n += 64
+		switch x := x.(type) {
+		case Literal:
+			n += int64(len(x.Bytes) + len(x.Name))
+		case Decode:
+			n += int64(24*len(x.Inputs)) + 128
+		}
+	}
+	return n
 }
 
 // find is the index of the piece that holds byte off, which must be in [0, Size).

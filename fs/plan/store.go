@@ -18,7 +18,9 @@ type Read struct {
 type Store interface {
 	// Gather fills every read or fails as a whole. ahead names spans that will probably be read next; the spans of reads are
 	// usually among them. Missing bytes of reads and ahead are fetched together, those of reads first; Gather returns as soon
-	// as the reads are filled. ahead is advice: it costs nothing when memory is short.
+	// as the reads are filled, and without waiting if there are none. ahead is advice: it costs nothing when memory is short. What
+	// it starts is under way when Gather returns, so that a later call does not ask for it again. After Gather has returned, also
+	// with an error, it never writes to a read's Dst.
 	Gather(ctx context.Context, reads []Read, ahead []Span) error
 	// MaxGather is the largest total of bytes that one Gather should ask for.
 	MaxGather() int64

@@ -1,0 +1,144 @@
+package plan
+
+import (
+	"sync"
+	"weak"
+)
+
+// What progress remembers. Everything is bounded, whatever is read.
+const (
+	maxStreams = 256
+	maxAsked   = 4096     // units
+	maxWindow  = 64 << 20 // bytes of a file asked for before they are read
+	maxNext    = 64       // units asked for by one read
+	forgetUnit = 1 << 30  // a unit is remembered until this many bytes of others have been asked for
+	minSlack   = 1 << 20  // a read this near to where a stream should go on is part of it: kernels send reads out of order
+)
+
+// progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
+// on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
+// of it, twice as far each time. A read that continues no stream asks for nothing but its own unit.
+//
+// Plans are remembered by weak pointers: nothing here keeps one alive.
+type progress struct {
+	mu      sync.Mutex // guards everything below
+	tick    uint64
+	streams []stream
+	asked   map[unitKey]int64 // length of the unit
+	order   []unitKey         // of asked, oldest first
+	total   int64             // bytes of asked
+}
+
+type unitKey struct {
+	plan  weak.Pointer[Plan]
+	start int64
+}
+
+// stream is a run of reads that follow each other in one plan.
+type stream struct {
+	plan    weak.Pointer[Plan]
+	from    int64 // where it began
+	next    int64 // end of the furthest read
+	unit    int64 // end of the furthest unit touched
+	asked   int64 // units before this offset were asked for
+	borders int   // of units passed so far
+	window  int64
+	used    uint64 // tick of the last read
+}
+
+// note records a read of [off, off+n) and appends to ask the units to ask for now: those that the read touches first, then those that its
+// stream will need next.
+func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := weak.Make(p)
+	s, going := g.stream(key, off, n)
+	touched, end := 0, off+n
+	going = going || off == 0
+	for pos := off; pos < end; touched++ {
+		start, stop, whole := p.Unit(pos)
+		if (whole || going && s.from <= start) && g.ask(unitKey{key, start}, stop-start) {
+			ask = append(ask, Unit{start, stop, whole})
+		}
+		if going && start >= s.unit && start > 0 {
+			s.borders++
+			s.widen(stop - start)
+		}
+		s.unit = max(s.unit, stop)
+		pos, going = stop, true
+	}
+	s.next = max(s.next, end)
+	return g.next(p, key, s, ask)
+}
+
+// widen doubles how far the stream asks ahead; it starts with its third unit.
+func (s *stream) widen(unit int64) {
+	if s.borders >= 2 {
+		s.window = min(maxWindow, max(2*s.window, 2*unit))
+	}
+}
+
+// next asks for the units that begin in the stream's window.
+func (g *progress) next(p *Plan, key weak.Pointer[Plan], s *stream, ask []Unit) []Unit {
+	if s.window == 0 {
+		return ask
+	}
+	limit := min(p.Size, s.next+s.window)
+	pos := max(s.unit, s.asked)
+	for i := 0; pos < limit && i < maxNext; i++ {
+		start, stop, whole := p.Unit(pos)
+		if g.ask(unitKey{key, start}, stop-start) {
+			ask = append(ask, Unit{start, stop, whole})
+		}
+		pos = stop
+	}
+	s.asked = pos
+	return ask
+}
+
+// stream finds the stream that the read belongs to, the nearest if there are several, or begins one in place of the least recently used.
+func (g *progress) stream(key weak.Pointer[Plan], off, n int64) (s *stream, going bool) {
+	g.tick++
+	best, oldest := -1, -1
+	slack := max(minSlack, 2*n)
+	for i := range g.streams {
+		s := &g.streams[i]
+		if d := abs(off - s.next); s.plan == key && d <= slack && (best < 0 || d < abs(off-g.streams[best].next)) {
+			best = i
+		}
+		if oldest < 0 || s.used < g.streams[oldest].used {
+			oldest = i
+		}
+	}
+	if best >= 0 {
+		s = &g.streams[best]
+		s.used, s.from = g.tick, min(s.from, off)
+		return s, true
+	}
+	if len(g.streams) < maxStreams {
+		g.streams = append(g.streams, stream{})
+		oldest = len(g.streams) - 1
+	}
+	g.streams[oldest] = stream{plan: key, from: off, next: off + n, used: g.tick}
+	return &g.streams[oldest], false
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+// ask remembers a unit and says whether it is new.
+func (g *progress) ask(key unitKey, n int64) bool {
+	if _, ok := g.asked[key]; ok {
+		return false
+	}
+	if g.asked == nil {
+		g.asked = map[unitKey]int64{}
+	}
+	g.asked[key] = n
+	g.order = append(g.order, key)
+	for g.total += n; len(g.order) > 1 && (g.total > forgetUnit || len(g.order) > maxAsked); {
+		g.total -= g.asked[g.order[0]]
+		delete(g.asked, g.order[0])
+		g.order = g.order[1:]
+	}
+	return true
+}
