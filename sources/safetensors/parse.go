@@ -61,7 +61,8 @@ func Parse(head []byte, fileSize int64) (*Header, error) {
 		return nil, fmt.Errorf("%w: got %d bytes of a header of 8+%d", ErrHeaderLength, len(head), n)
 	}
 	p := parser{scanner: scanner{b: head[8:]}, shapes: map[string]uint32{}, dtypes: map[string]uint32{}}
-	p.entries = make([]entry, 0, n/150+1)
+	p.entries = make([]entry, 0, n/128+1)
+	p.names = make([]byte, 0, n/2)
 	if err := p.object(); err != nil {
 		if !utf8.Valid(p.b) {
 			return nil, fmt.Errorf("%w: %v", ErrHeaderUTF8, err)
@@ -130,9 +131,6 @@ func (p *parser) member(name []byte) error {
 	if len(name) > MaxName {
 		return fmt.Errorf("%w: tensor name of %d bytes, at most %d, at byte %d of the JSON", ErrLimit, len(name), MaxName, p.i)
 	}
-	if len(p.entries) == MaxTensors {
-		return fmt.Errorf("%w: more than %d tensors", ErrLimit, MaxTensors)
-	}
 	e := entry{nameAt: uint32(len(p.names)), nameLen: uint32(len(name))}
 	p.names = append(p.names, name...)
 	if err := p.expect(':'); err != nil {
@@ -150,7 +148,7 @@ func (p *parser) name(e entry) []byte { return p.names[e.nameAt : e.nameAt+e.nam
 // meta takes the value of __metadata__: null or an object of strings.
 func (p *parser) meta() error {
 	if p.hasMeta {
-		return fmt.Errorf("%w: __metadata__", ErrDuplicate)
+		return p.duplicate("__metadata__")
 	}
 	p.hasMeta = true
 	if err := p.expect(':'); err != nil {
@@ -182,7 +180,7 @@ func (p *parser) metaItem() error {
 	}
 	key := string(b)
 	if _, ok := p.metadata[key]; ok {
-		return fmt.Errorf("%w: %q", ErrDuplicate, key)
+		return p.duplicate(fmt.Sprintf("%q", key))
 	}
 	if err := p.expect(':'); err != nil {
 		return err
@@ -208,33 +206,16 @@ func (p *parser) tensor(e *entry) error {
 		return err
 	}
 	var has int
-	var other []string
+	var other []string // unknown keys
 	for more := !p.empty('}'); more; {
-		key, err := p.str()
+		field, err := p.key(&other)
 		if err != nil {
 			return err
 		}
-		field := 0
-		switch string(key) {
-		case "dtype":
-			field = hasDType
-		case "shape":
-			field = hasShape
-		case "data_offsets":
-			field = hasOffsets
-		default:
-			if slices.Contains(other, string(key)) {
-				return fmt.Errorf("%w: field %q", ErrDuplicate, key)
-			}
-			other = append(other, string(key))
-		}
 		if has&field != 0 {
-			return fmt.Errorf("%w: field %q", ErrDuplicate, key)
+			return p.duplicate("field")
 		}
 		has |= field
-		if err := p.expect(':'); err != nil {
-			return err
-		}
 		if err := p.field(e, field); err != nil {
 			return err
 		}
@@ -247,6 +228,36 @@ func (p *parser) tensor(e *entry) error {
 	}
 	p.note(e, other)
 	return nil
+}
+
+// key takes a key of a tensor's object with its colon: one of the fields, or 0 for an unknown key, which joins other.
+func (p *parser) key(other *[]string) (field int, err error) {
+	switch {
+	case p.take(`"dtype":`):
+		return hasDType, nil
+	case p.take(`"shape":`):
+		return hasShape, nil
+	case p.take(`"data_offsets":`):
+		return hasOffsets, nil
+	}
+	key, err := p.str()
+	if err != nil {
+		return 0, err
+	}
+	switch string(key) {
+	case "dtype":
+		field = hasDType
+	case "shape":
+		field = hasShape
+	case "data_offsets":
+		field = hasOffsets
+	default:
+		if slices.Contains(*other, string(key)) {
+			return 0, p.duplicate("field")
+		}
+		*other = append(*other, string(key))
+	}
+	return field, p.expect(':')
 }
 
 // note counts the unknown fields of a tensor.

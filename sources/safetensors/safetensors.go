@@ -10,7 +10,7 @@
 //
 // Acceptance is that of the reference (huggingface/safetensors, safetensors/src/tensor.rs) with these differences. Stricter, because
 // two readers could see different tensors: a key that occurs twice in any object, a tensor given as an array and a dtype given as an
-// object are refused, and so are dimensions above 2^63-1, names over [MaxName] bytes and more than [MaxTensors] tensors. Laxer: a
+// object are refused, and so are dimensions above 2^63-1 and names over [MaxName] bytes. Laxer: a
 // dtype nobody knows does not fail the file; such a tensor is [Opaque] and its length comes from its offsets.
 package safetensors
 
@@ -19,12 +19,11 @@ import "errors"
 // Limits of a header.
 const (
 	MaxHeader  = 100_000_000 // bytes of JSON, the format's own limit
-	MaxTensors = 2_000_000
-	MaxName    = 4096 // bytes of a tensor's name, unescaped
-	maxDType   = 64   // bytes of the name of an unknown dtype
-	maxUnknown = 200  // different unknown dtypes
-	maxDepth   = 64   // of a value that is ignored
-	longName   = 512  // names above are noted
+	MaxName    = 4096        // bytes of a tensor's name, unescaped
+	maxDType   = 64          // bytes of the name of an unknown dtype
+	maxUnknown = 200         // different unknown dtypes
+	maxDepth   = 64          // of a value that is ignored
+	longName   = 512         // names above are noted
 )
 
 // What can be wrong with a header, in the order it is checked; the reference's name in brackets. Errors wrap one of these and say

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -17,6 +18,10 @@ type scanner struct {
 
 func (s *scanner) fail(format string, args ...any) error {
 	return fmt.Errorf("%w: %s at byte %d of the JSON", ErrHeaderJSON, fmt.Sprintf(format, args...), s.i)
+}
+
+func (s *scanner) duplicate(what string) error {
+	return fmt.Errorf("%w: %s before byte %d of the JSON", ErrDuplicate, what, s.i)
 }
 
 // peek skips white space and is the next byte, 0 at the end. (A NUL byte is never legal where peek looks.)
@@ -33,6 +38,14 @@ func (s *scanner) peek() byte {
 
 // expect takes the byte c after white space.
 func (s *scanner) expect(c byte) error {
+	if s.i < len(s.b) && s.b[s.i] == c {
+		s.i++
+		return nil
+	}
+	return s.expectLater(c)
+}
+
+func (s *scanner) expectLater(c byte) error {
 	if got := s.peek(); got != c {
 		if s.i == len(s.b) {
 			return s.fail("end of header instead of %q", c)
@@ -45,7 +58,7 @@ func (s *scanner) expect(c byte) error {
 
 // more takes the comma or the closing byte after a member and says whether another member follows.
 func (s *scanner) more(end byte) (bool, error) {
-	if s.peek() == ',' {
+	if s.i < len(s.b) && s.b[s.i] == ',' || s.peek() == ',' {
 		s.i++
 		return true, nil
 	}
@@ -198,17 +211,16 @@ func (s *scanner) uint() (uint64, error) {
 	s.peek()
 	start := s.i
 	var v uint64
-	for ; s.i < len(s.b); s.i++ {
-		d := uint64(s.b[s.i] - '0')
-		if d > 9 {
-			break
-		}
-		if v > (1<<64-1)/10 || v*10 > 1<<64-1-d {
-			return 0, s.fail("integer is over 64 bits")
-		}
-		v = v*10 + d
+	for ; s.i < len(s.b) && s.b[s.i]-'0' <= 9; s.i++ {
+		v = v*10 + uint64(s.b[s.i]-'0')
 	}
 	n := s.i - start
+	if n >= 20 { // 10^19 is the last power of ten below 2^64
+		var err error
+		if v, err = strconv.ParseUint(string(s.b[start:s.i]), 10, 64); err != nil {
+			return 0, s.fail("integer is over 64 bits")
+		}
+	}
 	if n == 0 || n > 1 && s.b[start] == '0' {
 		s.i = start
 		return 0, s.fail("no plain decimal integer")
@@ -221,11 +233,9 @@ func (s *scanner) uint() (uint64, error) {
 
 // literal takes null, true or false.
 func (s *scanner) literal(word string) error {
-	s.peek()
-	if end := s.i + len(word); end > len(s.b) || string(s.b[s.i:end]) != word {
+	if s.peek(); !s.take(word) {
 		return s.fail("no value that JSON knows")
 	}
-	s.i += len(word)
 	return nil
 }
 
@@ -264,7 +274,7 @@ func (s *scanner) skipObject(depth int) error {
 			return err
 		}
 		if seen[string(key)] {
-			return fmt.Errorf("%w: %q in an ignored value at byte %d of the JSON", ErrDuplicate, key, s.i)
+			return s.duplicate(fmt.Sprintf("%q in an ignored value", key))
 		}
 		seen[string(key)] = true
 		if err := s.expect(':'); err != nil {
@@ -299,16 +309,16 @@ func (s *scanner) skipArray(depth int) error {
 
 // skipNumber takes -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
 func (s *scanner) skipNumber() error {
-	s.take("-")
-	zero := s.take("0")
+	s.takeOne("-")
+	zero := s.takeOne("0")
 	if !zero && s.digits() == 0 {
 		return s.fail("no value that JSON knows")
 	}
-	if s.take(".") && s.digits() == 0 {
+	if s.takeOne(".") && s.digits() == 0 {
 		return s.fail("no digit after the decimal point")
 	}
-	if s.take("eE") {
-		s.take("+-")
+	if s.takeOne("eE") {
+		s.takeOne("+-")
 		if s.digits() == 0 {
 			return s.fail("no digit in the exponent")
 		}
@@ -316,8 +326,17 @@ func (s *scanner) skipNumber() error {
 	return nil
 }
 
-// take takes one byte if it is one of set.
-func (s *scanner) take(set string) bool {
+// take takes the text if it stands next.
+func (s *scanner) take(text string) bool {
+	if len(s.b)-s.i < len(text) || string(s.b[s.i:s.i+len(text)]) != text {
+		return false
+	}
+	s.i += len(text)
+	return true
+}
+
+// takeOne takes one byte if it is one of set.
+func (s *scanner) takeOne(set string) bool {
 	for j := range len(set) {
 		if s.i < len(s.b) && s.b[s.i] == set[j] {
 			s.i++
