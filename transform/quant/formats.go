@@ -1,6 +1,42 @@
 package quant
 
-import "strings"
+import (
+	"slices"
+	"sort"
+	"strings"
+)
+
+// format is one row of the table of formats.
+type format struct {
+	name string
+	// data are the suffixes under which the weights may stand, sides those of every tensor that belongs to them, facts the sides
+	// (or data) whose content match needs.
+	data, sides, facts []string
+	// match recognises a group by its tensors. It returns nil, nil if the group is of another format.
+	match func(m *matcher) (*Match, error)
+}
+
+// table lists every format, in the order in which they are tried: those with telling siblings first.
+func table() []format {
+	return []format{
+		mxfp4Format(),
+		deepseekFP4Format(),
+		fp8Format(),
+		activationFormat(),
+	}
+}
+
+// formats is the table; it never changes.
+var formats = table()
+
+// knownSuffix holds every suffix of the table.
+var knownSuffix = func() map[string]bool {
+	known := map[string]bool{}
+	for _, s := range Suffixes() {
+		known[s.Suffix] = true
+	}
+	return known
+}()
 
 // TensorName joins a module's name and a suffix: "" is the module's name itself, a suffix that begins with "_" is appended as it is
 // (experts.gate_up_proj + _blocks), any other after a dot (down_proj + weight).
@@ -8,7 +44,7 @@ func TensorName(module, suffix string) string {
 	switch {
 	case suffix == "":
 		return module
-	case suffix[0] == '_':
+	case suffix[0] == '_' || module == "":
 		return module + suffix
 	}
 	return module + "." + suffix
@@ -17,29 +53,97 @@ func TensorName(module, suffix string) string {
 // Split takes a tensor's name apart into module and suffix, the longest known suffix first. A name without a known suffix is its own
 // module, with suffix "".
 func Split(name string) (module, suffix string) {
+	if knownSuffix[name] && name[0] != '_' {
+		return "", name
+	}
 	for i := 1; i < len(name); i++ {
-		switch name[i] {
-		case '.':
-			if knownSuffix[name[i+1:]] && !strings.HasPrefix(name[i+1:], "_") {
-				return name[:i], name[i+1:]
-			}
-		case '_':
-			if knownSuffix[name[i:]] {
-				return name[:i], name[i:]
-			}
+		switch {
+		case name[i] == '.' && i+1 < len(name) && name[i+1] != '_' && knownSuffix[name[i+1:]]:
+			return name[:i], name[i+1:]
+		case name[i] == '_' && knownSuffix[name[i:]]:
+			return name[:i], name[i:]
 		}
 	}
 	return name, ""
 }
 
-var knownSuffix = map[string]bool{}
+// Suffixes lists every suffix that marks a tensor of a group, longest first, then by name. "" is among them.
+func Suffixes() []Suffix {
+	bySuffix := map[string]*Suffix{}
+	add := func(name, suffix string, data, fact bool) {
+		s := bySuffix[suffix]
+		if s == nil {
+			s = &Suffix{Suffix: suffix}
+			bySuffix[suffix] = s
+		}
+		s.Data, s.Fact = s.Data || data, s.Fact || fact
+		if !slices.Contains(s.Formats, name) {
+			s.Formats = append(s.Formats, name)
+		}
+	}
+	for _, f := range formats {
+		for _, d := range f.data {
+			add(f.name, d, true, false)
+		}
+		for _, d := range f.sides {
+			add(f.name, d, false, false)
+		}
+		for _, d := range f.facts {
+			add(f.name, d, false, true)
+		}
+	}
+	out := make([]Suffix, 0, len(bySuffix))
+	for _, s := range bySuffix {
+		out = append(out, *s)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if len(out[i].Suffix) != len(out[j].Suffix) {
+			return len(out[i].Suffix) > len(out[j].Suffix)
+		}
+		return out[i].Suffix < out[j].Suffix
+	})
+	return out
+}
 
-// Suffixes lists every suffix that marks a tensor of a group, longest first.
-func Suffixes() []Suffix { return nil }
+// Facts names the suffixes of g, sorted, whose content Recognise needs in Tensor.Data before it can answer.
+func Facts(g Group) []string {
+	var out []string
+	for _, f := range formats {
+		for _, s := range f.facts {
+			if _, ok := g.Tensors[s]; ok && hasAny(g, f.data) && !slices.Contains(out, s) {
+				out = append(out, s)
+			}
+		}
+	}
+	sort.Strings(out)
+	return out
+}
 
-// Facts names the suffixes of g whose content Recognise needs in Tensor.Data before it can answer.
-func Facts(g Group) []string { return nil }
+func hasAny(g Group, suffixes []string) bool {
+	return slices.ContainsFunc(suffixes, func(s string) bool { _, ok := g.Tensors[s]; return ok })
+}
 
 // Recognise finds the format of a group. It returns a match; or nil and no error for a group that is not quantized; or nil and a
 // *[Refused] for one that is but cannot be dequantized exactly.
-func Recognise(g Group) (*Match, error) { return nil, nil }
+func Recognise(g Group) (*Match, error) {
+	for i := range formats {
+		m := &matcher{group: &g, format: &formats[i]}
+		match, err := m.format.match(m)
+		if err != nil || match != nil {
+			return match, err
+		}
+	}
+	return nil, nil
+}
+
+// names joins suffixes as a sentence has them.
+func joinSuffixes(suffixes []string) string {
+	named := make([]string, len(suffixes))
+	for i, s := range suffixes {
+		named[i] = s
+		if s == "" {
+			named[i] = "the fused parameter"
+		}
+	}
+	return strings.Join(named, " + ")
+}
