@@ -75,16 +75,17 @@ func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64) error
 	return r.fillKept(ctx, p, j)
 }
 
-// askAhead asks for the units that the read makes worth having, each in a gather of its own, so that what goes over the wire is the same
-// however a file is read. The first is left to the read's own gather: its spans are returned.
-func (r *Reader) askAhead(ctx context.Context, p *Plan, off, n int64) (first []Span, err error) {
+// askAhead asks for the units that the read makes worth having, each in a gather of its own and in the file's order, so that what goes
+// over the wire is the same however a file is read. If it is one unit only, as when a block is touched, its spans are returned instead: the
+// read's own gather names them, and its cells come first.
+func (r *Reader) askAhead(ctx context.Context, p *Plan, off, n int64) ([]Span, error) {
 	var buf [4]Unit
-	for i, u := range r.seen.note(p, off, n, buf[:0]) {
+	units := r.seen.note(p, off, n, buf[:0])
+	if len(units) == 1 {
+		return p.ahead(units[0].Start, units[0].End-units[0].Start), nil
+	}
+	for _, u := range units {
 		spans := p.ahead(u.Start, u.End-u.Start)
-		if i == 0 {
-			first = spans
-			continue
-		}
 		if len(spans) == 0 {
 			continue
 		}
@@ -92,7 +93,7 @@ func (r *Reader) askAhead(ctx context.Context, p *Plan, off, n int64) (first []S
 			return nil, err
 		}
 	}
-	return first, nil
+	return nil, nil
 }
 
 // gather reads everything, in as many calls as the store's limit makes necessary; ahead goes with the first.

@@ -1,0 +1,91 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// unitText is the first max units of a plan, one a line with the spans that a store is told of.
+func unitText(p *Plan, max int) string {
+	var b strings.Builder
+	n := 0
+	for u := range p.Units() {
+		if n++; n > max {
+			fmt.Fprintln(&b, "  …")
+			break
+		}
+		whole := ""
+		if u.Whole {
+			whole = " whole"
+		}
+		fmt.Fprintf(&b, "  [%d,%d)%s", u.Start, u.End, whole)
+		for _, s := range p.ahead(u.Start, u.End-u.Start) {
+			b.WriteString(" " + spanText(s))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// TestUnits: how plans of every shape are cut.
+func TestUnits(t *testing.T) {
+	bigBlock := func(i int64) *Plan {
+		return New(Copy{Span{0, i * 100 * mib, i*100*mib + 70*mib}}, Copy{Span{1, i * 30 * mib, (i + 1) * 30 * mib}})
+	}
+	packed := sumCodec{rows: 1, row: 400 * mib, tile: 100 * mib}
+	var b strings.Builder
+	for _, x := range []struct {
+		name string
+		p    *Plan
+		max  int
+	}{
+		{"a plain file", New(Copy{Span{0, 0, 70 * mib}}), 20},
+		{"a small plain file", New(Copy{Span{0, 0, 1000}}), 20},
+		{"a release file with hints", shard(), 20},
+		{"a block", expertPlan(3), 20},
+		{"expert blocks", expertBlocks(), 2},
+		{"blocks beyond 64 MiB", New(Repeat{Name: "big", N: 2, Stride: 100 * mib, At: bigBlock}), 20},
+		{"decoded tensors", dequantized(), 6},
+		{"tiles with more than 16 MiB of source", New(Decode{Codec: packed, Inputs: []Span{{0, 0, 200 * mib}, {1, 0, 1}}, Off: 30 * mib, Size: 270 * mib}), 20},
+		{"rows near each other", New(Rows{First: Span{0, 50, 4146}, Stride: 8192, Count: 20_000}), 3},
+		{"literals and zeros", New(Literal{Name: "a", Size: 10}, Zero{6}, Literal{Name: "b", Size: 5}, Copy{Span{0, 5, 10}}, Zero{3}, Copy{Span{0, 20, 30}}), 20},
+	} {
+		fmt.Fprintf(&b, "%s\n%s", x.name, unitText(x.p, x.max))
+	}
+	golden(t, "units.txt", b.String())
+}
+
+// TestUnitsAreRemembered: a unit is asked for once, and again when more than forgetUnit bytes of others came after it.
+func TestUnitsAreRemembered(t *testing.T) {
+	n := 9 * mib
+	p := New(Repeat{Name: "r", N: 1000, Stride: n, At: expertPlan})
+	var g progress
+	touch := func(i int64) int { return len(g.note(p, i*n+n/2, 1000, nil)) }
+	if a, b := touch(0), touch(0); a != 1 || b != 0 {
+		t.Fatalf("the first touch asks for %d units, the second for %d", a, b)
+	}
+	others := forgetUnit / n
+	for i := range others {
+		touch(2 + 2*i)
+	}
+	if touch(0) != 1 {
+		t.Error("the unit is never forgotten")
+	}
+	if touch(2*others) != 0 {
+		t.Error("the latest unit is forgotten")
+	}
+}
+
+// TestProgressIsBounded: however much is read, streams and units remembered stay few.
+func TestProgressIsBounded(t *testing.T) {
+	var g progress
+	for i := range 3 * int64(maxAsked) {
+		p := New(Copy{Span{0, 0, 100 * mib}})
+		g.note(p, 0, 4096, nil)
+		g.note(p, i*4096, 4096, nil)
+	}
+	if len(g.streams) > maxStreams || len(g.asked) > maxAsked || len(g.order) > maxAsked {
+		t.Errorf("%d streams, %d units", len(g.streams), len(g.asked))
+	}
+}
