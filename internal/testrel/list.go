@@ -1,0 +1,61 @@
+package testrel
+
+// entry is one release that can be made by name.
+type entry struct {
+	name  string
+	small bool
+	group string // name of a group it belongs to, or ""
+	make  func() *Release
+}
+
+func entries() []entry {
+	return []entry{
+		{name: "dense-bf16", small: true, make: DenseBF16},
+		{name: "kimi-mxfp4", small: true, make: KimiMXFP4},
+		{name: "mixtral-single", small: true, make: MixtralSingle},
+		{name: "qwen-fp8", small: true, make: QwenFP8},
+		{name: "qwen-fused", small: true, make: QwenFused},
+		{name: "twin-bf16", small: true, make: TwinBF16},
+		{name: "vl-fused", small: true, make: VLFused},
+		{name: "qwen3.8-max-fp8", make: Qwen38MaxFP8},
+	}
+}
+
+// Small makes the releases of a few megabytes each, one of every layout, sorted by name.
+func Small() []*Release {
+	var out []*Release
+	for _, e := range entries() {
+		if e.small {
+			out = append(out, e.make())
+		}
+	}
+	return out
+}
+
+// ByName makes the release of that name, or all of a group; nil if there is neither. Releases are expensive to make at real shapes
+// (every header is rendered): keep them.
+func ByName(name string) []*Release {
+	var out []*Release
+	for _, e := range entries() {
+		if e.name == name || e.group == name {
+			out = append(out, e.make())
+		}
+	}
+	return out
+}
+
+// Names are the names of all releases, those of [Small] first, and then of the groups.
+func Names() []string {
+	var out []string
+	seen := map[string]bool{"": true}
+	for _, e := range entries() {
+		out = append(out, e.name)
+	}
+	for _, e := range entries() {
+		if !seen[e.group] {
+			seen[e.group] = true
+			out = append(out, e.group)
+		}
+	}
+	return out
+}
