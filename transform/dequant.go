@@ -1,0 +1,246 @@
+package transform
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"weightfs/fs/plan"
+	"weightfs/sources/release"
+	"weightfs/sources/safetensors"
+	"weightfs/transform/quant"
+)
+
+// module is the tensors of one module and what quant makes of them.
+type module struct {
+	name    string
+	members map[string]int32 // suffix to tensor number
+	match   *quant.Match     // nil: not quantized. Match.Name is that of another module; the name here is output's
+}
+
+// output is the name of the dequantized tensor.
+func (m *module) output() string { return m.name + m.match.Name }
+
+// inputs are the spans of the codec's inputs.
+func (in *input) inputs(m *module) []plan.Span {
+	out := make([]plan.Span, len(m.match.Inputs))
+	for k, suffix := range m.match.Inputs {
+		out[k] = span(in.source(m.members[suffix]))
+	}
+	return out
+}
+
+// recognised remembers matches by what they depend on: suffixes, dtypes and shapes. In Match.Name it keeps what follows the module's
+// name. Releases have few different modules; a limit keeps hostile ones from filling memory.
+type recognised struct {
+	mu      sync.Mutex
+	matches map[string]*quant.Match // guarded by mu; a nil match is a module that is not quantized
+}
+
+const maxRecognised = 1 << 12
+
+// module finds the module of tensor i and recognises it.
+func (in *input) module(i int32) (*module, error) {
+	m := &module{members: make(map[string]int32, 4)}
+	for k := i; ; {
+		name := in.Shards[in.ref(k).Shard].Header.At(int(in.ref(k).Index)).Name
+		mod, suffix := quant.Split(name)
+		m.name, m.members[suffix] = mod, k
+		if k = in.next[k]; k == i {
+			break
+		}
+	}
+	key, cacheable := in.signature(m)
+	in.known.mu.Lock()
+	match, ok := in.known.matches[key]
+	in.known.mu.Unlock()
+	if ok && cacheable {
+		m.match = match
+		return m, nil
+	}
+	match, err := quant.Recognise(in.groupOf(m))
+	if err != nil {
+		return nil, refusal(err)
+	}
+	if match != nil && match.Codec != nil {
+		rel, ok := strings.CutPrefix(match.Name, m.name)
+		if !ok {
+			return nil, absent(match.Name, "is made from the tensors of module %s, whose name it does not begin with", m.name)
+		}
+		match.Name = rel
+	}
+	m.match = match
+	if cacheable {
+		in.known.mu.Lock()
+		if len(in.known.matches) < maxRecognised {
+			in.known.matches[key] = match
+		}
+		in.known.mu.Unlock()
+	}
+	return m, nil
+}
+
+// refusal makes an error of quant one of a view.
+func refusal(err error) error {
+	var r *quant.Refused
+	if errors.As(err, &r) {
+		return absent(r.Tensor, "%s: %s", r.Format, r.Reason)
+	}
+	return &Absent{Reason: err.Error()}
+}
+
+// signature is everything that recognition depends on but the module's name; cacheable is false where facts or metadata matter.
+func (in *input) signature(m *module) (key string, cacheable bool) {
+	suffixes := make([]string, 0, len(m.members))
+	for s := range m.members {
+		suffixes = append(suffixes, s)
+	}
+	slices.Sort(suffixes)
+	var b []byte
+	for _, s := range suffixes {
+		i := m.members[s]
+		if _, fact := in.facts[i]; fact || in.metadata[in.ref(i).Shard] != nil {
+			return "", false
+		}
+		t := in.source(i)
+		b = append(append(append(append(b, s...), ' '), t.DTypeName...), ' ')
+		for _, d := range t.Shape {
+			for ; d > 127; d >>= 7 {
+				b = append(b, byte(d)|128)
+			}
+			b = append(b, byte(d), ',')
+		}
+		b = append(b, 0)
+	}
+	return string(b), true
+}
+
+// groupOf is m as quant wants it.
+func (in *input) groupOf(m *module) quant.Group {
+	g := quant.Group{Module: m.name, Tensors: make(map[string]quant.Tensor, len(m.members)), Config: in.quantConfig}
+	for s, i := range m.members {
+		t := in.source(i)
+		g.Tensors[s] = quant.Tensor{Name: t.Name, DType: t.DTypeName, Shape: t.Shape, Data: in.facts[i]}
+		if md := in.metadata[in.ref(i).Shard]; md != nil {
+			g.Metadata = md
+		}
+	}
+	return g
+}
+
+// bf16 is the mapping of bf16/: quantized tensors dequantized under the names that the unquantized checkpoint has, their side tensors
+// gone, all others untouched. With all, plain floating tensors are narrowed to BF16 too.
+func (in *input) bf16(all bool) mapping {
+	return func(i int32, emit func(tensor)) error {
+		t := in.source(i)
+		m, err := in.module(i)
+		if err != nil {
+			return err
+		}
+		_, suffix := quant.Split(t.Name)
+		switch {
+		case m.match == nil || !slices.Contains(m.match.Drop, suffix):
+			emit(narrowed(t, all))
+		case m.match.Codec != nil && suffix == m.match.Inputs[0]:
+			if other, ok := in.Lookup(m.output()); ok && !in.dropped(m, in.number(other)) {
+				return absent(t.Name, "dequantizes to %s, which the release also has", m.output())
+			}
+			emit(in.dequantized(m))
+		}
+		return nil
+	}
+}
+
+// dropped says whether tensor i is one of m that a BF16 view leaves out.
+func (in *input) dropped(m *module, i int32) bool {
+	for _, s := range m.match.Drop {
+		if k, ok := m.members[s]; ok && k == i {
+			return true
+		}
+	}
+	return false
+}
+
+// narrowed is t as it is, or with all its floating elements rounded to BF16.
+func narrowed(t release.Tensor, all bool) tensor {
+	codec := castOf(t)
+	if !all || codec == nil {
+		return copied(t)
+	}
+	return tensor{
+		Tensor: safetensors.Tensor{Name: t.Name, DType: safetensors.BF16, Shape: t.Shape},
+		size:   codec.Len(),
+		pieces: func() []plan.Piece {
+			return []plan.Piece{plan.Decode{Codec: codec, Inputs: []plan.Span{span(t)}, Size: codec.Len()}}
+		},
+	}
+}
+
+// castOf is the codec that rounds t to BF16; nil if t has another dtype than a floating one, or has BF16 already.
+func castOf(t release.Tensor) plan.Codec {
+	if t.DType == safetensors.Opaque {
+		return nil
+	}
+	return quant.Cast(t.DTypeName, t.Shape)
+}
+
+func (in *input) dequantized(m *module) tensor {
+	codec := m.match.Codec
+	return tensor{
+		Tensor: safetensors.Tensor{Name: m.output(), DType: safetensors.BF16, Shape: m.match.Shape},
+		size:   codec.Len(),
+		pieces: func() []plan.Piece {
+			return []plan.Piece{plan.Decode{Codec: codec, Inputs: in.inputs(m), Size: codec.Len()}}
+		},
+	}
+}
+
+// sums are the bytes of a release's tensors by class, as they are and as BF16, and what keeps classes from being dequantized.
+type sums struct {
+	native, bf16, all [classes]int64
+	bad               [classes]error // the first refusal of each class
+	config            error          // the declaration of the quantization is malformed
+}
+
+// sum goes over every tensor once.
+func (in *input) sum() *sums {
+	s := &sums{config: in.configErr}
+	show := in.bf16(false)
+	for i := range in.base[len(in.Shards)] {
+		ref := in.ref(i)
+		c, t := class(in.Role(ref)), in.Tensor(ref)
+		s.native[c] += bytesOf(t)
+		err := show(i, func(out tensor) {
+			s.bf16[c] += out.size
+			if out.Name == t.Name && out.DType == t.DType {
+				out = narrowed(t, true)
+			}
+			s.all[c] += out.size
+		})
+		if err != nil && s.bad[c] == nil {
+			s.bad[c] = err
+		}
+	}
+	return s
+}
+
+// total is the sum over classes.
+func total(n [classes]int64) int64 { return n[resident] + n[routed] + n[mtp] }
+
+// exact is the first refusal among classes, nil if all can be dequantized.
+func (s *sums) exact(of ...class) error {
+	if s.config != nil {
+		return absent("", "%v", s.config)
+	}
+	for _, c := range of {
+		if s.bad[c] != nil {
+			return s.bad[c]
+		}
+	}
+	return nil
+}
+
+// fetchFacts gets the content of the small tensors that recognition needs.
+func (in *input) fetchFacts(ctx context.Context) error { return nil }

@@ -1,0 +1,191 @@
+package transform
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"weightfs/fs/plan"
+	"weightfs/sources/release"
+	"weightfs/sources/safetensors"
+	"weightfs/transform/quant"
+)
+
+// class says what a tensor is for: resident, or a routed expert's of the main or the multi-token-prediction layers.
+type class uint8
+
+const (
+	resident class = iota
+	routed
+	mtp
+	classes
+)
+
+// input is a release with what all views derive from it. A tensor is named by its number: tensors are counted over the shards in
+// order. It holds 13 bytes a tensor and is immutable but for what sync.Once guards.
+type input struct {
+	*release.Release
+	base  []int32 // base[s] is the number of the first tensor of shard s; one more entry at the end
+	next  []int32 // next[i] is the tensor after i of the same module; the last one's is the first
+	where []place // where[i] is the expert part that tensor i holds
+
+	quantConfig quant.Config
+	configErr   error               // the declaration of the quantization is malformed
+	metadata    []map[string]string // by shard, nil where it says no more than the framework
+	facts       map[int32][]byte    // content of the small tensors that formats need
+	known       recognised
+	sums        func() *sums
+}
+
+// place is a position in the layout of a class of experts: part number, and index into the part's Refs.
+type place struct {
+	class class
+	part  uint8
+	ref   int32
+}
+
+// newInput indexes a release.
+func newInput(r *release.Release) *input {
+	in := &input{Release: r, base: make([]int32, len(r.Shards)+1), metadata: make([]map[string]string, len(r.Shards))}
+	in.known.matches = map[string]*quant.Match{}
+	for s := range r.Shards {
+		in.base[s+1] = in.base[s] + int32(r.Shards[s].Header.Len())
+	}
+	in.next = in.rings()
+	in.where = make([]place, len(in.next))
+	in.locate(routed, r.Experts)
+	in.locate(mtp, r.MTP)
+	in.sums = sync.OnceValue(in.sum)
+	for s := range r.Shards {
+		if md := r.Shards[s].Header.Metadata(); len(md) > 1 || len(md) == 1 && md["format"] == "" {
+			in.metadata[s] = md
+		}
+	}
+	in.quantConfig, in.configErr = quant.FindConfig(in.Files)
+	in.quantConfig.ScaledF8 = in.scaledF8()
+	return in
+}
+
+// scaledF8 says whether some F8 tensor has a scale beside it.
+func (in *input) scaledF8() bool {
+	for i := range in.next {
+		k := int32(i)
+		if in.next[k] == k || !strings.HasPrefix(in.source(k).DTypeName, "F8_E") {
+			continue
+		}
+		for k = in.next[k]; k != int32(i); k = in.next[k] {
+			if _, suffix := quant.Split(in.source(k).Name); strings.Contains(suffix, "scale") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rings links the tensors of each module.
+func (in *input) rings() []int32 {
+	next := make([]int32, in.base[len(in.Shards)])
+	last := make(map[string]int32, len(next)/2)
+	for s := range in.Shards {
+		for k := range in.Shards[s].Header.Len() {
+			i := in.base[s] + int32(k)
+			module, _ := quant.Split(in.Shards[s].Header.At(k).Name)
+			if prev, ok := last[module]; ok {
+				next[i], next[prev] = next[prev], i
+			} else {
+				next[i] = i
+			}
+			last[module] = i
+		}
+	}
+	return next
+}
+
+// locate notes where the tensors of a class of experts stand.
+func (in *input) locate(c class, x *release.Experts) {
+	if x == nil {
+		return
+	}
+	for p := range x.Parts {
+		for k, r := range x.Parts[p].Refs {
+			in.where[in.number(r)] = place{class: c, part: uint8(p), ref: int32(k)}
+		}
+	}
+}
+
+func (in *input) number(r release.Ref) int32 { return in.base[r.Shard] + r.Index }
+
+// ref is the inverse of number.
+func (in *input) ref(i int32) release.Ref {
+	lo, hi := 0, len(in.Shards)
+	for hi-lo > 1 {
+		if m := (lo + hi) / 2; in.base[m] <= i {
+			lo = m
+		} else {
+			hi = m
+		}
+	}
+	return release.Ref{Shard: int32(lo), Index: i - in.base[lo]}
+}
+
+// source is the tensor of that number.
+func (in *input) source(i int32) release.Tensor { return in.Tensor(in.ref(i)) }
+
+// experts is the layout of a class.
+func (in *input) experts(c class) *release.Experts {
+	if c == mtp {
+		return in.MTP
+	}
+	return in.Experts
+}
+
+func span(t release.Tensor) plan.Span { return plan.Span{File: t.File, Start: t.Start, End: t.End} }
+
+func bytesOf(t release.Tensor) int64 { return t.End - t.Start }
+
+// copied is the tensor as it stands in the release.
+func copied(t release.Tensor) tensor {
+	return tensor{
+		Tensor: safetensors.Tensor{Name: t.Name, DType: t.DType, DTypeName: t.DTypeName, Shape: t.Shape},
+		size:   bytesOf(t),
+		pieces: func() []plan.Piece { return []plan.Piece{plan.Copy{Span: span(t)}} },
+	}
+}
+
+// count is the number of elements of a shape whose product is known to fit: a validated header's.
+func count(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// Absent is the error of a view that does not exist for a release, and of every path in it. It also is fs.ErrNotExist.
+type Absent struct {
+	View   string // bf16, experts/native
+	Tensor string // the tensor that is to blame, "" if none is
+	Reason string
+}
+
+func (a *Absent) Error() string {
+	if a.Tensor == "" {
+		return fmt.Sprintf("%s is absent: %s", a.View, printable(a.Reason))
+	}
+	return fmt.Sprintf("%s is absent: tensor %s: %s", a.View, printable(a.Tensor), printable(a.Reason))
+}
+
+// Is makes an absent view not exist where only that matters.
+func (a *Absent) Is(target error) bool { return target == errNotExist }
+
+// absent makes the error of a view from a tensor's name and the reason.
+func absent(tensor, format string, args ...any) error {
+	return &Absent{Tensor: tensor, Reason: fmt.Sprintf(format, args...)}
+}
+
+// printable is hostile text as one line: what is not a printable character stands as its escape.
+func printable(s string) string {
+	q := fmt.Sprintf("%q", s)
+	q = q[1 : len(q)-1]
+	return strings.NewReplacer(`\"`, `"`, "`", `\x60`).Replace(q)
+}

@@ -1,0 +1,294 @@
+package transform
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"weightfs/fs/plan"
+	"weightfs/sources/safetensors"
+)
+
+const (
+	pageBytes = 4096
+	// maxHeader is the longest header that a view's shard has.
+	maxHeader = 16_000_000
+)
+
+// tensor is one tensor that a view shows. Begin and End are set where it has its place in a file.
+type tensor struct {
+	safetensors.Tensor
+	size   int64
+	pieces func() []plan.Piece
+}
+
+// mapping says what a view shows of tensor i of the release: nothing, the tensor itself, something made of it, or several. Every shown
+// tensor belongs to the shard of the source tensor that it is emitted for. It is pure.
+type mapping func(i int32, emit func(tensor)) error
+
+// modelDir is a model directory: a view's shards and their index, and every file of the release that kept lets through. It scans the
+// release for names and sizes when it is first listed, and holds numbers only.
+type modelDir struct {
+	in     *input
+	show   mapping
+	config func([]byte) ([]byte, error) // edits config.json; nil leaves it
+	scan   func() (*shardList, error)
+}
+
+// shardList is the shards of a view and what its index says of them.
+type shardList struct {
+	shards    []outShard
+	indexSize int64
+	totalSize int64
+}
+
+// outShard is one shard of a view: tensors [from, to) of what the view shows of a source shard, in file order.
+type outShard struct {
+	source, from, to int
+	size             int64
+}
+
+// newModelDir makes a model directory of what show emits.
+func newModelDir(in *input, show mapping, config func([]byte) ([]byte, error)) plan.Dir {
+	m := &modelDir{in: in, show: show, config: config}
+	m.scan = sync.OnceValues(m.scanShards)
+	return plan.Lazy{Load: once(m.list)}
+}
+
+// once makes a Load that does its pure work one time, success or failure.
+func once(make func() (plan.Dir, error)) func(context.Context) (plan.Dir, error) {
+	f := sync.OnceValues(make)
+	return func(context.Context) (plan.Dir, error) { return f() }
+}
+
+func (m *modelDir) list() (plan.Dir, error) {
+	list, err := m.scan()
+	if err != nil {
+		return nil, err
+	}
+	var files []entry
+	for k := range list.shards {
+		files = append(files, entry{shardName(k, len(list.shards)), plan.Node{
+			Size: list.shards[k].size,
+			Open: func(context.Context) (*plan.Plan, error) { return m.shard(list.shards[k]) },
+		}})
+	}
+	files = append(files, entry{"model.safetensors.index.json", plan.Node{
+		Size: list.indexSize,
+		Open: func(context.Context) (*plan.Plan, error) { return m.index(list) },
+	}})
+	if m.config != nil && m.in.Config != nil {
+		text, err := m.config(m.in.Config)
+		if err != nil {
+			return nil, err
+		}
+		if !bytes.Equal(text, m.in.Config) {
+			files = append(files, entry{"config.json", plan.File("", literal("config.json", text))})
+		}
+	}
+	dir, _ := folder(append(files, m.in.keptFiles()...))
+	return dir, nil
+}
+
+// keptFiles are the release's own files that belong into a model directory.
+func (in *input) keptFiles() []entry {
+	var out []entry
+	for i := range in.Listing.Files {
+		if kept(in.Listing.Files[i].Path) {
+			out = append(out, sourceFile(in.Listing, i))
+		}
+	}
+	return out
+}
+
+func literal(name string, text []byte) *plan.Plan {
+	return plan.New(plan.Literal{Name: name, Size: int64(len(text)), Bytes: text})
+}
+
+// shardName is the name of shard k of n, from 0.
+func shardName(k, n int) string { return fmt.Sprintf("model-%05d-of-%05d.safetensors", k+1, n) }
+
+// tensors is what the view shows of source shard s, in the order of its file.
+func (m *modelDir) tensors(s int) ([]tensor, error) {
+	var out []tensor
+	for i := m.in.base[s]; i < m.in.base[s+1]; i++ {
+		if err := m.show(i, func(t tensor) { out = append(out, t) }); err != nil {
+			return nil, err
+		}
+	}
+	sortTensors(out)
+	return out, nil
+}
+
+// sortTensors puts tensors into the order of a file: those of whole pages first, so that each starts on a page; among these and among
+// the others wide elements before narrow ones, then by name.
+func sortTensors(ts []tensor) {
+	slices.SortFunc(ts, func(a, b tensor) int {
+		if x, y := a.size%pageBytes != 0, b.size%pageBytes != 0; x != y {
+			if y {
+				return -1
+			}
+			return 1
+		}
+		if x, y := a.DType.Bits(), b.DType.Bits(); x != y {
+			return y - x
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+}
+
+// place sets the offsets of tensors that follow each other from 0 and returns the header's entries and the bytes of data.
+func placeTensors(ts []tensor) (entries []safetensors.Tensor, data int64) {
+	entries = make([]safetensors.Tensor, len(ts))
+	for i := range ts {
+		entries[i] = ts[i].Tensor
+		entries[i].Begin, entries[i].End = data, data+ts[i].size
+		data += ts[i].size
+	}
+	return entries, data
+}
+
+var ptMetadata = map[string]string{"format": "pt"}
+
+func (m *modelDir) scanShards() (*shardList, error) {
+	list := &shardList{}
+	var names int64 // bytes of the names as JSON
+	for s := range m.in.Shards {
+		ts, err := m.tensors(s)
+		if err != nil {
+			return nil, err
+		}
+		for from := 0; from < len(ts); {
+			to, err := fit(ts, from)
+			if err != nil {
+				return nil, err
+			}
+			entries, data := placeTensors(ts[from:to])
+			header, err := safetensors.EncodedLen(entries, ptMetadata, pageBytes)
+			if err != nil {
+				return nil, err
+			}
+			list.shards = append(list.shards, outShard{s, from, to, header + data})
+			list.totalSize += data
+			from = to
+		}
+		for i := range ts {
+			names += int64(len(quote(ts[i].Name)))
+		}
+	}
+	list.indexSize = list.indexLen(names)
+	return list, nil
+}
+
+// fit is the end of the longest run of tensors from from whose header is not longer than maxHeader; at least one tensor.
+func fit(ts []tensor, from int) (int, error) {
+	entries, _ := placeTensors(ts[from:])
+	if n, err := safetensors.EncodedLen(entries, ptMetadata, pageBytes); err == nil && n <= maxHeader {
+		return len(ts), nil
+	}
+	total := int64(pageBytes) // frame, metadata and padding
+	for i := range entries {
+		n, err := safetensors.EncodedLen(entries[i:i+1], nil, 1)
+		if err != nil {
+			return 0, err
+		}
+		if total += n; total > maxHeader && i > 0 {
+			return from + i, nil
+		}
+	}
+	return len(ts), nil
+}
+
+// shard makes the plan of one shard.
+func (m *modelDir) shard(o outShard) (*plan.Plan, error) {
+	ts, err := m.tensors(o.source)
+	if err != nil {
+		return nil, err
+	}
+	return safetensorsFile(ts[o.from:o.to], ptMetadata, pageBytes)
+}
+
+// safetensorsFile is the plan of a file with these tensors in this order.
+func safetensorsFile(ts []tensor, metadata map[string]string, align int64) (*plan.Plan, error) {
+	entries, _ := placeTensors(ts)
+	header, err := safetensors.Encode(entries, metadata, align)
+	if err != nil {
+		return nil, err
+	}
+	pieces := make([]plan.Piece, 1, 1+len(ts))
+	pieces[0] = plan.Literal{Name: "header", Size: int64(len(header)), Bytes: header}
+	for i := range ts {
+		pieces = append(pieces, ts[i].pieces()...)
+	}
+	return plan.New(pieces...), nil
+}
+
+// index makes model.safetensors.index.json, in the form that huggingface_hub writes: two spaces of indent, names sorted.
+func (m *modelDir) index(list *shardList) (*plan.Plan, error) {
+	type row struct{ name, file string }
+	var rows []row
+	for s, k := 0, 0; s < len(m.in.Shards); s++ {
+		ts, err := m.tensors(s)
+		if err != nil {
+			return nil, err
+		}
+		for ; k < len(list.shards) && list.shards[k].source == s; k++ {
+			file := shardName(k, len(list.shards))
+			for _, t := range ts[list.shards[k].from:list.shards[k].to] {
+				rows = append(rows, row{t.Name, file})
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
+	b := make([]byte, 0, list.indexSize)
+	b = append(b, indexHead...)
+	b = strconv.AppendInt(b, list.totalSize, 10)
+	b = append(b, indexMid...)
+	for i, r := range rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(append(b, "\n    "...), quote(r.name)...), `: "`...), r.file...)
+		b = append(b, '"')
+	}
+	if len(rows) > 0 {
+		b = append(b, "\n  "...)
+	}
+	b = append(b, indexTail...)
+	return literal("index", b), nil
+}
+
+const (
+	indexHead = "{\n  \"metadata\": {\n    \"total_size\": "
+	indexMid  = "\n  },\n  \"weight_map\": {"
+	indexTail = "}\n}\n"
+)
+
+// indexLen is the length of the index, given the bytes of all names as JSON.
+func (l *shardList) indexLen(names int64) int64 {
+	n := int64(len(indexHead)+len(strconv.FormatInt(l.totalSize, 10))+len(indexMid)+len(indexTail)) + names
+	var rows int64
+	for k, o := range l.shards {
+		row := len(",\n    ") + len(`: "`) + len(shardName(k, len(l.shards))) + len(`"`)
+		n += int64(row) * int64(o.to-o.from)
+		rows += int64(o.to - o.from)
+	}
+	if rows > 0 {
+		n += int64(len("\n  ")) - 1 // the last row's line, less the comma before the first
+	}
+	return n
+}
+
+// quote is s as a JSON string.
+func quote(s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic("transform: a string has no JSON form: " + err.Error())
+	}
+	return b
+}

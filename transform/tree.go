@@ -1,0 +1,171 @@
+package transform
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"weightfs/fs/plan"
+	"weightfs/sources/release"
+)
+
+// Tree is the root of a mount of one release: release/, the views that are not absent, README.md and the extra nodes. release/ and the
+// extra nodes need the listing only; all else waits for open, which is called until it has succeeded once. Looking up an absent view
+// fails with [*Absent].
+func Tree(l *release.Listing, open func(context.Context) (*release.Release, error), extra ...plan.Node) plan.Dir {
+	dir, hidden := releaseDir(l)
+	t := &tree{listing: l, open: open, early: append([]plan.Node{plan.Folder("release", dir)}, extra...), hidden: hidden}
+	t.gate = make(chan struct{}, 1)
+	return t
+}
+
+// tree is the root directory.
+type tree struct {
+	listing *release.Listing
+	open    func(context.Context) (*release.Release, error)
+	early   []plan.Node // entries that need no headers
+	hidden  int         // files of the listing that release/ cannot show
+
+	gate chan struct{} // held by the one that opens
+	mu   sync.Mutex
+	done *root // guarded by mu; nil until open succeeded
+}
+
+// root is what is known once the release is open.
+type root struct {
+	nodes  plan.Static // all entries
+	absent branches    // of views: what a lookup of an absent one says
+}
+
+// branches maps the path of a directory of the root to the views that are absent there, by name.
+type branches map[string]error
+
+// releaseDir is release/: the repository, byte for byte.
+func releaseDir(l *release.Listing) (plan.Dir, int) {
+	files := make([]entry, len(l.Files))
+	for i := range l.Files {
+		files[i] = sourceFile(l, i)
+	}
+	return folder(files)
+}
+
+func (t *tree) List(ctx context.Context) ([]plan.Node, error) {
+	r, err := t.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.nodes, nil
+}
+
+func (t *tree) Lookup(ctx context.Context, name string) (plan.Node, error) {
+	for _, n := range t.early {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	r, err := t.load(ctx)
+	if err != nil {
+		return plan.Node{}, err
+	}
+	if err := r.absent[name]; err != nil {
+		return plan.Node{}, err
+	}
+	return r.nodes.Lookup(ctx, name)
+}
+
+// load opens the release once. A failure is not remembered; a caller whose context ends stops waiting.
+func (t *tree) load(ctx context.Context) (*root, error) {
+	if r := t.opened(); r != nil {
+		return r, nil
+	}
+	select {
+	case t.gate <- struct{}{}:
+		defer func() { <-t.gate }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if r := t.opened(); r != nil {
+		return r, nil
+	}
+	rel, err := t.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	in := newInput(rel)
+	if err := in.fetchFacts(ctx); err != nil {
+		return nil, err
+	}
+	r := t.root(in, buildAll(in, Views()))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done = r
+	return r, nil
+}
+
+func (t *tree) opened() *root {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.done
+}
+
+// root puts the views into directories. A view's path has one or two elements.
+func (t *tree) root(in *input, views []built) *root {
+	r := &root{absent: branches{}}
+	subs := map[string]*viewDir{}
+	nodes := slices.Clone(t.early)
+	for _, v := range views {
+		top, rest, nested := strings.Cut(v.Name, "/")
+		switch {
+		case !nested && v.err != nil:
+			r.absent[top] = v.err
+		case !nested:
+			nodes = append(nodes, plan.Folder(top, v.dir))
+		default:
+			d := subs[top]
+			if d == nil {
+				d = &viewDir{absent: branches{}}
+				subs[top] = d
+			}
+			d.add(rest, v)
+		}
+	}
+	for top, d := range subs {
+		if len(d.nodes) > 0 {
+			nodes = append(nodes, plan.Folder(top, d))
+		} else {
+			r.absent[top] = d.first
+		}
+	}
+	readme := readmeText(in, views, t.hidden)
+	nodes = append(nodes, plan.File("README.md", literal("README.md", []byte(readme))))
+	r.nodes = plan.NewStatic(nodes...)
+	return r
+}
+
+// viewDir is a directory of views, such as experts/.
+type viewDir struct {
+	nodes  plan.Static
+	absent branches
+	first  error // of the absent ones
+}
+
+func (d *viewDir) add(name string, v built) {
+	if v.err == nil {
+		d.nodes = plan.NewStatic(append(d.nodes, plan.Folder(name, v.dir))...)
+		return
+	}
+	d.absent[name] = v.err
+	if d.first == nil {
+		d.first = v.err
+	}
+}
+
+func (d *viewDir) List(ctx context.Context) ([]plan.Node, error) { return d.nodes.List(ctx) }
+
+func (d *viewDir) Lookup(ctx context.Context, name string) (plan.Node, error) {
+	if err := d.absent[name]; err != nil {
+		return plan.Node{}, err
+	}
+	return d.nodes.Lookup(ctx, name)
+}
