@@ -72,7 +72,9 @@ type Release struct {
 	// repository (consolidated.safetensors beside shards, original/), with the reason.
 	Shards  []Shard
 	LeftOut []sources.Hidden
-	// Config is config.json as it stands, nil if there is none. Declared is what it and the quantization side files say.
+	// Files are the small files that were read, by path, as they stand: config.json, params.json and the quantization side files, those
+	// that are there. Config is config.json, nil if there is none. Declared is what they say.
+	Files    map[string][]byte
 	Config   []byte
 	Declared Declared
 	// Experts are the routed experts of the main layers, MTP those of the multi-token-prediction layers; nil if there are none.

@@ -1,0 +1,210 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"weightfs/sources"
+	"weightfs/sources/safetensors"
+)
+
+// parallel is how many headers, or regions of facts, are fetched at once.
+const parallel = 16
+
+// Open chooses one weight set from the listing, fetches its index and headers through r, and classifies the tensors. Every error
+// wraps [ErrBadRelease] or an error of r; it names the shard, and the tensor and numbers where there are some. r is kept for
+// [Release.Facts].
+func Open(ctx context.Context, l *sources.Listing, r Reader) (*Release, error) {
+	rel := &Release{Listing: l, reader: r}
+	indexText, err := rel.choose(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := rel.headers(ctx); err != nil {
+		return nil, err
+	}
+	if rel.names, err = newNameIndex(rel.Shards); err != nil {
+		return nil, err
+	}
+	if indexText != nil {
+		if err := rel.compareIndex(indexText); err != nil {
+			return nil, err
+		}
+	}
+	if err := rel.config(ctx); err != nil {
+		return nil, err
+	}
+	rel.classify()
+	return rel, nil
+}
+
+// choose sets Index, Shards (without headers) and LeftOut. It returns the index's text, nil if there is no index.
+func (rel *Release) choose(ctx context.Context) (text []byte, err error) {
+	var set []int
+	var reasons map[int]string
+	l := rel.Listing
+	if rel.Index = chooseIndex(l); rel.Index != "" {
+		if text, err = rel.reader.ReadFile(ctx, rel.Index, maxIndex); err != nil {
+			return nil, fmt.Errorf("reading the index: %w", err)
+		}
+		set, err = indexedSet(l, rel.Index, text)
+	} else {
+		set, reasons, err = rootSet(l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	rel.LeftOut = others(l, set, reasons, rel.Index)
+	for _, i := range set {
+		rel.Shards = append(rel.Shards, Shard{File: i, Path: l.Files[i].Path, Size: l.Files[i].Size})
+	}
+	return text, nil
+}
+
+// headers fetches and parses the header of every shard.
+func (rel *Release) headers(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i := range rel.Shards {
+		s := &rel.Shards[i]
+		g.Go(func() error {
+			head, err := rel.reader.Header(ctx, s.Path)
+			if err == nil {
+				s.Header, err = safetensors.Parse(head, s.Size)
+			}
+			if err == nil {
+				return nil
+			}
+			if malformed(err) {
+				return fmt.Errorf("%w: shard %s: %w", ErrBadRelease, quoted(s.Path), err)
+			}
+			return fmt.Errorf("reading the header of shard %s: %w", quoted(s.Path), err)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	var odd notes
+	for _, s := range rel.Shards {
+		for _, n := range s.Header.Notes() {
+			odd.add("shard %s: %s", quoted(s.Path), n)
+		}
+	}
+	rel.Notes = append(rel.Notes, odd.list("headers")...)
+	return nil
+}
+
+// malformed says that err is a verdict on a header rather than a failure to get it.
+func malformed(err error) bool {
+	for _, verdict := range []error{
+		safetensors.ErrHeaderTooSmall, safetensors.ErrHeaderTooLarge, safetensors.ErrHeaderLength, safetensors.ErrHeaderUTF8,
+		safetensors.ErrHeaderJSON, safetensors.ErrDuplicate, safetensors.ErrLimit, safetensors.ErrOffset, safetensors.ErrOverflow,
+		safetensors.ErrMisaligned, safetensors.ErrTensorSize, safetensors.ErrFileLength,
+	} {
+		if errors.Is(err, verdict) {
+			return true
+		}
+	}
+	return false
+}
+
+// compareIndex notes where index and headers disagree; the headers are right. An index that names a tensor twice is an error.
+func (rel *Release) compareIndex(text []byte) error {
+	shardOf := map[string]int32{}
+	for i, s := range rel.Shards {
+		shardOf[s.Path] = int32(i)
+	}
+	var missing, moved, unnamed notes
+	seen := make([]bool, rel.Len())
+	size, err := scanIndex(text, func(tensor, shard []byte) error {
+		ref, ok := rel.Lookup(string(tensor))
+		if !ok {
+			missing.add("index %s names tensor %s in shard %s, whose header does not have it", rel.Index, quoted(string(tensor)), quoted(string(shard)))
+			return nil
+		}
+		n := rel.names.number(ref)
+		if seen[n] {
+			return fmt.Errorf("tensor %s occurs twice", quoted(string(tensor)))
+		}
+		seen[n] = true
+		if shardOf[string(shard)] != ref.Shard {
+			moved.add("index %s names tensor %s in shard %s, but it is in %s", rel.Index, quoted(string(tensor)), quoted(string(shard)),
+				quoted(rel.Shards[ref.Shard].Path))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: index %s: %w", ErrBadRelease, rel.Index, err)
+	}
+	for n, ok := range seen {
+		if !ok {
+			t := rel.Tensor(rel.names.ref(uint32(n)))
+			unnamed.add("index %s does not name tensor %s, which is in shard %s", rel.Index, quoted(t.Name), quoted(rel.Listing.Files[t.File].Path))
+		}
+	}
+	rel.Notes = append(rel.Notes, missing.list("tensors that no header has")...)
+	rel.Notes = append(rel.Notes, moved.list("tensors in another shard than the index says")...)
+	rel.Notes = append(rel.Notes, unnamed.list("tensors that the index does not name")...)
+	if size >= 0 && size != rel.Bytes() {
+		rel.Notes = append(rel.Notes, fmt.Sprintf("index %s says total_size %d, the tensors have %d bytes", rel.Index, size, rel.Bytes()))
+	}
+	return nil
+}
+
+// config reads config.json (params.json where there is none) and the quantization side files. A malformed one is noted; only a
+// failure to read one is an error.
+func (rel *Release) config(ctx context.Context) error {
+	rel.Files = map[string][]byte{}
+	for _, name := range append([]string{"config.json", "params.json"}, quantFiles...) {
+		i := rel.Listing.Find(name)
+		if i < 0 {
+			continue
+		}
+		if size := rel.Listing.Files[i].Size; size > maxConfig {
+			rel.Notes = append(rel.Notes, fmt.Sprintf("%s has %d bytes, more than %d; ignored", name, size, maxConfig))
+			continue
+		}
+		text, err := rel.reader.ReadFile(ctx, name, maxConfig)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", name, err)
+		}
+		rel.Files[name] = text
+	}
+	rel.Config = rel.Files["config.json"]
+	rel.declare()
+	return nil
+}
+
+// declare fills Declared from Files.
+func (rel *Release) declare() {
+	name := "config.json"
+	if rel.Files[name] == nil {
+		name = "params.json"
+	}
+	if text := rel.Files[name]; text != nil {
+		d, odd, err := readConfig(name, text)
+		if err != nil {
+			odd = []string{fmt.Sprintf("%v; the file is ignored", err)}
+		}
+		rel.Declared, rel.Notes = d, append(rel.Notes, odd...)
+	}
+	for _, name := range quantFiles {
+		text := rel.Files[name]
+		if text == nil {
+			continue
+		}
+		s := scanner{b: text, lenient: true}
+		err := s.object(func([]byte) error { return s.skip(1) })
+		if err == nil {
+			err = s.end()
+		}
+		if err != nil {
+			rel.Notes = append(rel.Notes, fmt.Sprintf("%s %v; the file is ignored", name, err))
+			continue
+		}
+		rel.Declared.Quantization = append(rel.Declared.Quantization, Quantization{Where: name, Raw: text})
+	}
+}
