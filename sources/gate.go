@@ -1,0 +1,152 @@
+package sources
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	mostGate = 300 * time.Second // the longest pause a server may ask for
+	mostSway = time.Second       // waiters start up to this much, or a tenth of the pause, apart
+)
+
+// gate holds back all requests to one host: a number of slots, and a time before which nothing is sent.
+type gate struct {
+	slots chan struct{}
+
+	mu     sync.Mutex // guards the fields below
+	until  time.Time
+	paused time.Duration // length of the pause that ends at until
+	bare   int           // replies 429 in a row that did not say how long to wait
+}
+
+func newGate(conns int) *gate { return &gate{slots: make(chan struct{}, conns)} }
+
+// enter waits for the pause to end and for a slot. Every enter that returns nil is followed by one leave.
+func (g *gate) enter(ctx context.Context) error {
+	for {
+		if err := g.wait(ctx); err != nil {
+			return err
+		}
+		select {
+		case g.slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if g.rest() <= 0 {
+			return nil
+		}
+		g.leave()
+	}
+}
+
+func (g *gate) leave() { <-g.slots }
+
+// wait sleeps until no pause is on. Those who had to wait start at slightly different times.
+func (g *gate) wait(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		rest, sway := time.Until(g.until), min(g.paused/10, mostSway)
+		g.mu.Unlock()
+		if rest <= 0 {
+			return nil
+		}
+		if err := sleep(ctx, rest+rand.N(sway+1)); err != nil {
+			return temporary("the host asked for a pause of another %s: %w", rest.Round(time.Second), err)
+		}
+	}
+}
+
+// rest is how much of the pause is left.
+func (g *gate) rest() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Until(g.until)
+}
+
+// note reads from a reply how long the host wants everyone to wait, and reports whether that starts or lengthens a pause. A host that
+// answers 429 and does not say how long gets 1, 2, 4 … 64 s. A quota of which less than a twentieth is left is spread over what is
+// left of its window.
+func (g *gate) note(status int, h http.Header) (time.Duration, bool) {
+	pause, spread := asked(status, h, time.Now())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if status == http.StatusTooManyRequests && pause == 0 {
+		pause = time.Second << min(g.bare, 6)
+		if time.Until(g.until) > 0 { // one burst of replies is one refusal
+			return 0, false
+		}
+		g.bare++
+	} else if status < 400 {
+		g.bare = 0
+	}
+	pause = min(pause, mostGate)
+	if end := time.Now().Add(pause); pause > 0 && end.After(g.until) {
+		longer := !spread && end.Sub(g.until) > pause/2
+		g.until, g.paused = end, pause
+		return pause, longer
+	}
+	return 0, false
+}
+
+// asked is the pause that a reply asks for, 0 for none, and whether it is only the pace of a quota that runs low.
+func asked(status int, h http.Header, now time.Time) (pause time.Duration, pace bool) {
+	refused := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	left, reset, ok := rateLimit(h.Get("RateLimit"))
+	switch after := retryAfter(h.Get("Retry-After"), now); {
+	case refused && ok && left == 0 && reset > 0:
+		return reset + time.Second, false
+	case refused && after > 0:
+		return after, false
+	case refused && status == http.StatusTooManyRequests && ok && reset > 0:
+		return reset + time.Second, false
+	case refused || !ok:
+		return 0, false
+	case left == 0:
+		return reset + time.Second, false
+	}
+	if quota := rateQuota(h.Get("RateLimit-Policy")); left < quota/20 {
+		return reset / time.Duration(left+1), true
+	}
+	return 0, false
+}
+
+// retryAfter reads a Retry-After header, seconds or a date; 0 if there is none or it is over.
+func retryAfter(s string, now time.Time) time.Duration {
+	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
+		return min(time.Duration(n)*time.Second, mostGate)
+	}
+	if t, err := http.ParseTime(s); err == nil {
+		return max(t.Sub(now), 0)
+	}
+	return 0
+}
+
+// rateLimit reads `"resolvers";r=2998;t=172`: requests left and time to the end of the window (IETF draft ratelimit-headers).
+func rateLimit(s string) (left int64, reset time.Duration, ok bool) {
+	r, okR := parameter(s, "r")
+	t, okT := parameter(s, "t")
+	return r, min(time.Duration(t)*time.Second, mostGate), okR && okT
+}
+
+// rateQuota reads q of `"fixed window";"resolvers";q=3000;w=300`, 0 if there is none.
+func rateQuota(s string) int64 {
+	q, _ := parameter(s, "q")
+	return q
+}
+
+// parameter is the number of `;name=number` in a structured header.
+func parameter(s, name string) (int64, bool) {
+	for part := range strings.SplitSeq(s, ";") {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(part), name+"="); ok {
+			n, err := strconv.ParseUint(v, 10, 31)
+			return int64(n), err == nil
+		}
+	}
+	return 0, false
+}

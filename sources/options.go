@@ -1,0 +1,127 @@
+package sources
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options are the settings of the remote sources and what those of one process share: connections, the pause of a host that asked
+// for one, counters. Several sources are given the same *Options. The zero value is ready; nil means a zero value of the source's own.
+// The exported fields are not changed after the first source was made.
+type Options struct {
+	// Endpoint is the Hub's base URL, "" for $HF_ENDPOINT, else https://huggingface.co.
+	Endpoint string
+	// TokenFile holds the Hub token, "" for the places that huggingface_hub looks in: HF_TOKEN, HUGGING_FACE_HUB_TOKEN,
+	// $HF_TOKEN_PATH, $HF_HOME/token.
+	TokenFile string
+	// InsecureToken permits to send the token over plain http to another machine.
+	InsecureToken bool
+	// AllowPrivateRedirects permits a public server to redirect to loopback, link-local and private addresses.
+	AllowPrivateRedirects bool
+	// Conns is the most requests to one host at a time, 0 for 16.
+	Conns int
+	// Stall ends a request that brings less than 64 KiB in this time, or no header; 0 for 15 s.
+	Stall time.Duration
+	// UserAgent, "" for "weightfs".
+	UserAgent string
+	// Getenv reads the environment, nil for os.Getenv.
+	Getenv func(string) string
+	// Log gets warnings and the reasons of retries, never a secret; nil for none.
+	Log *slog.Logger
+	// Metrics counts; nil for none.
+	Metrics *Metrics
+
+	once   sync.Once
+	client *client
+
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error) // nil for the net package's
+	private func(netip.Addr) bool                                             // nil for privateAddr
+}
+
+// Metrics are the counters of the remote sources.
+type Metrics struct {
+	Requests atomic.Int64 // HTTP requests sent
+	Bytes    atomic.Int64 // body bytes received of range requests
+	Retries  atomic.Int64 // operations tried again after a temporary failure
+	Pauses   atomic.Int64 // times a host asked all workers to wait
+	Resolves atomic.Int64 // signed addresses asked for
+	Stalls   atomic.Int64 // requests ended by the stall watchdog
+	Refused  atomic.Int64 // replies refused because they break the range rule
+}
+
+const (
+	defaultEndpoint = "https://huggingface.co"
+	defaultConns    = 16
+	defaultStall    = 15 * time.Second
+	stallBytes      = 64 << 10
+)
+
+// Close closes idle connections. Sources that use the options go on working.
+func (o *Options) Close() {
+	o.net().closeIdle()
+}
+
+// net is the shared client, made at the first use.
+func (o *Options) net() *client {
+	o.once.Do(func() { o.client = newClient(o) })
+	return o.client
+}
+
+func orDefaults(o *Options) *Options {
+	if o == nil {
+		return &Options{}
+	}
+	return o
+}
+
+func (o *Options) getenv(key string) string {
+	if o.Getenv != nil {
+		return o.Getenv(key)
+	}
+	return os.Getenv(key)
+}
+
+func (o *Options) conns() int {
+	if o.Conns > 0 {
+		return o.Conns
+	}
+	return defaultConns
+}
+
+func (o *Options) stall() time.Duration {
+	if o.Stall > 0 {
+		return o.Stall
+	}
+	return defaultStall
+}
+
+func (o *Options) log() *slog.Logger {
+	if o.Log != nil {
+		return o.Log
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// count adds n to the counter that pick chooses, if there are counters.
+func (o *Options) count(pick func(*Metrics) *atomic.Int64, n int64) {
+	if o.Metrics != nil {
+		pick(o.Metrics).Add(n)
+	}
+}
+
+// retry tries a request of List or Open a few times.
+func (o *Options) retry(ctx context.Context, op func(context.Context) error) error {
+	return retry(ctx, apiTries, o.again, op)
+}
+
+// again counts and logs a failure that is tried again.
+func (o *Options) again(err error, pause time.Duration) {
+	o.count(func(m *Metrics) *atomic.Int64 { return &m.Retries }, 1)
+	o.log().Info("trying again", "after", pause.Round(time.Millisecond), "because", err.Error())
+}
