@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -55,6 +56,97 @@ func bulks() []bulk {
 					"weight_scale":  {"U8", []int64{48, 3}, s.e8m0s(48 * 3)},
 				}, []string{"weight_packed", "weight_scale"}
 			}},
+		{name: "gptoss-rows[E,out,in]", stream: "gptoss", format: "gpt-oss", rows: true, make: gptOSSBulk, inputHash: "a42fb663e0e300f7",
+			hash: "5d78c72e06c08807b3793d0327117ae335b0cc52b5a6a9cfbb91311216412497"},
+		{name: "gptoss-hf[E,in,out]", stream: "gptoss", format: "gpt-oss", make: gptOSSBulk, inputHash: "a42fb663e0e300f7",
+			hash: "67e5a215104646a5d4c72b9994e990435c6470e70dcbc1e5581b2a75e94702ea"},
+		{name: "nvfp4-modelopt", format: "nvfp4", inputHash: "f25217dda66b1500", hash: "fc4dcf8c00762e67cddc749f723b4734a06d77b8a86b88320f3e98b2ba765e60",
+			make: func(s *stream) (map[string]file, []string) {
+				return map[string]file{
+					"weight": {"U8", []int64{32, 32}, s.take(32 * 32)}, "weight_scale": {"F8_E4M3", []int64{32, 4}, s.e4m3s(32 * 4)},
+					"weight_scale_2": {"F32", nil, s.f32s(1)},
+				}, []string{"weight", "weight_scale", "weight_scale_2"}
+			}},
+		{name: "nvfp4-ct", format: "nvfp4", inputHash: "1eef0c1dbfa3a89a", hash: "2e6cd4f939c170dcd0fb9186fa0fece430353ce2619103e536d79437efde46e4",
+			make: func(s *stream) (map[string]file, []string) {
+				return map[string]file{
+					"weight_packed": {"U8", []int64{32, 32}, s.take(32 * 32)}, "weight_scale": {"F8_E4M3", []int64{32, 4}, s.e4m3s(32 * 4)},
+					"weight_global_scale": {"F32", []int64{1}, le32(0x43000000 + s.u32()&0x01FFFFFF)},
+				}, []string{"weight_packed", "weight_scale", "weight_global_scale"}
+			}},
+		{name: "ct-int4-sym", format: "pack-quantized", make: ctBulk(24, 96, 4, 32, false, false), inputHash: "11ac8a8c4c2c9889",
+			hash: "0fa49165c1960da09a611f6afb177c56f6f9f8bf943bca28204a4cb23d6d5923"},
+		{name: "ct-int4-asym", format: "pack-quantized", make: ctBulk(24, 96, 4, 32, true, false), inputHash: "1ad54af36ed67dd8",
+			hash: "83e5c43b3bdadfd5cc13e04a62133ad673aa47e6cc2517f77373dbff4b26a01e"},
+		{name: "ct-int4-asym-gidx", format: "pack-quantized", make: ctBulk(24, 96, 4, 32, true, true), inputHash: "95a45fc02c6de8e7",
+			hash: "4f1dac6e1894bc2716a99d691ad19f44480068b034f0e53d0030865ef1f07cf2"},
+		{name: "ct-int8-channel", format: "pack-quantized", make: ctBulk(16, 40, 8, 40, false, false), config: ctConfig(8), inputHash: "396454509f593437",
+			hash: "5dba14f295d9219ce3301f15138f97bfb0cca69f8f03851347fba1065a7f0738"},
+		{name: "ct-int3-dense", format: "pack-quantized", make: ctBulk(8, 64, 3, 32, false, false), inputHash: "504a7aac19398c0e",
+			hash: "f752edf72309cba06854f356af1a638ed7012c8f53fdac5056ad68056e9b0eb8"},
+		{name: "ct-int6-dense", format: "pack-quantized", make: ctBulk(8, 64, 6, 32, false, false), inputHash: "482e4e11178737a7",
+			hash: "c7343c4dea8070d5e97b95ba38b209ce5ef118e48a5037a789cf960e8c3513b4"},
+		{name: "mlx-4b-g64", format: "mlx", make: mlxBulk(16, 128, 4, 64), config: Config{Bits: 4, GroupSize: 64}, inputHash: "f7a39ae63d5e11ec",
+			hash: "2fda1364577016d9f5396629b28bd3da50ca9a8e5b3dc029f6576e84e792a8c7"},
+		{name: "mlx-6b-g32", format: "mlx", make: mlxBulk(8, 64, 6, 32), config: Config{Bits: 6, GroupSize: 32}, inputHash: "da94b59bf0e4b724",
+			hash: "0fc07b917d49a8b779b899ff1556c7bcb77156994f077810d1b17f0740d91519"},
+		{name: "mlx-3b-g32", format: "mlx", make: mlxBulk(8, 64, 3, 32), config: Config{Bits: 3, GroupSize: 32}, inputHash: "9184f15ea4c22650",
+			hash: "ae11f09bd40a46bf6dbdf82e570b557c5a82dd40daf010dc7db7fa393110e3a2"},
+	}
+}
+
+// ctConfig declares one config group of a bit width.
+func ctConfig(bits int) Config {
+	return Config{Method: "compressed-tensors", Raw: fmt.Appendf(nil, `{"config_groups":{"group_0":{"weights":{"num_bits":%d}}}}`, bits)}
+}
+
+func gptOSSBulk(s *stream) (map[string]file, []string) {
+	return map[string]file{
+		"_blocks": {"U8", []int64{2, 32, 3, 16}, s.take(2 * 32 * 3 * 16)}, "_scales": {"U8", []int64{2, 32, 3}, s.e8m0s(2 * 32 * 3)},
+	}, []string{"_blocks", "_scales"}
+}
+
+// gIndex is the permuted group index of the vectors.
+func gIndex(k, group int) []byte {
+	var out []byte
+	for i := range k {
+		out = append(out, le32(uint32((i*5)%k/group))...)
+	}
+	return out
+}
+
+func (s *stream) words(n int) []byte { return each(n, func() []byte { return le32(s.u32()) }) }
+
+func ctBulk(rows, cols, bits, group int, asym, index bool) func(*stream) (map[string]file, []string) {
+	return func(s *stream) (map[string]file, []string) {
+		words, groups := (cols*bits+31)/32, cols/group
+		files := map[string]file{"weight_packed": {"I32", []int64{int64(rows), int64(words)}, s.words(rows * words)}}
+		files["weight_scale"] = file{"BF16", []int64{int64(rows), int64(groups)}, s.bf16s(rows * groups)}
+		files["weight_shape"] = file{"I64", []int64{2}, append(le64(uint64(rows)), le64(uint64(cols))...)}
+		order := []string{"weight_packed", "weight_scale"}
+		if asym {
+			zw := (rows*bits + 31) / 32
+			files["weight_zero_point"] = file{"I32", []int64{int64(zw), int64(groups)}, s.words(zw * groups)}
+			order = append(order, "weight_zero_point")
+		}
+		if index {
+			files["weight_g_idx"] = file{"I32", []int64{int64(cols)}, gIndex(cols, group)}
+			order = append(order, "weight_g_idx")
+		}
+		return files, order
+	}
+}
+
+func mlxBulk(rows, cols, bits, group int) func(*stream) (map[string]file, []string) {
+	return func(s *stream) (map[string]file, []string) {
+		words, groups := cols*bits/32, cols/group
+		shape := []int64{int64(rows), int64(groups)}
+		files := map[string]file{
+			"weight": {"U32", []int64{int64(rows), int64(words)}, s.words(rows * words)},
+			"scales": {"BF16", shape, s.bf16s(rows * groups)},
+			"biases": {"BF16", shape, each(rows*groups, func() []byte { return le16(0x8000 | (0x3900 + s.u16()&0x03FF)) })},
+		}
+		return files, []string{"weight", "scales", "biases"}
 	}
 }
 

@@ -12,15 +12,24 @@ type format struct {
 	// data are the suffixes under which the weights may stand, sides those of every tensor that belongs to them, facts the sides
 	// (or data) whose content match needs.
 	data, sides, facts []string
+	// kept are suffixes that belong to the group but stay in a BF16 view.
+	kept []string
 	// match recognises a group by its tensors. It returns nil, nil if the group is of another format.
 	match func(m *matcher) (*Match, error)
+	// needs says which facts a group needs; nil: all that it has.
+	needs func(m *matcher) []string
 }
 
 // table lists every format, in the order in which they are tried: those with telling siblings first.
 func table() []format {
 	return []format{
+		gptOSSFormat(),
+		nvfp4Format(),
 		mxfp4Format(),
+		modelOptInt4Format(),
 		deepseekFP4Format(),
+		ctPackFormat(),
+		mlxFormat(),
 		fp8Format(),
 		activationFormat(),
 	}
@@ -88,6 +97,9 @@ func Suffixes() []Suffix {
 		for _, d := range f.sides {
 			add(f.name, d, false, false)
 		}
+		for _, d := range f.kept {
+			add(f.name, d, false, false)
+		}
 		for _, d := range f.facts {
 			add(f.name, d, false, true)
 		}
@@ -108,9 +120,17 @@ func Suffixes() []Suffix {
 // Facts names the suffixes of g, sorted, whose content Recognise needs in Tensor.Data before it can answer.
 func Facts(g Group) []string {
 	var out []string
-	for _, f := range formats {
-		for _, s := range f.facts {
-			if _, ok := g.Tensors[s]; ok && hasAny(g, f.data) && !slices.Contains(out, s) {
+	for i := range formats {
+		f := &formats[i]
+		if !hasAny(g, f.data) {
+			continue
+		}
+		wanted := f.facts
+		if f.needs != nil {
+			wanted = f.needs(&matcher{group: &g, format: f})
+		}
+		for _, s := range wanted {
+			if _, ok := g.Tensors[s]; ok && !slices.Contains(out, s) {
 				out = append(out, s)
 			}
 		}
@@ -129,9 +149,16 @@ func Recognise(g Group) (*Match, error) {
 	for i := range formats {
 		m := &matcher{group: &g, format: &formats[i]}
 		match, err := m.format.match(m)
-		if err != nil || match != nil {
-			return match, err
+		if err != nil {
+			return nil, err
 		}
+		if match == nil {
+			continue
+		}
+		if g.Config.Problem != "" && match.Codec != nil {
+			return m.refuse(match.Inputs[0], "%s", g.Config.Problem)
+		}
+		return match, nil
 	}
 	return nil, nil
 }

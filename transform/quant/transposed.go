@@ -1,0 +1,161 @@
+package quant
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"weightfs/fs/plan"
+)
+
+// transposed is the output of a rowCodec with the last two axes exchanged: [experts, in, out]. One of its rows needs a column of every row of
+// the inner codec, so it decodes in bands of rows: a band's inputs are one range for each inner row, unless the band is the whole expert.
+type transposed struct {
+	inner            *rowCodec
+	experts, out, in int64 // of the inner codec
+	band             int64 // rows of a tile
+}
+
+// Bytes of a band's output, and the fewest rows in one.
+const (
+	bandBytes   = 1 << 20
+	minBandRows = 64
+)
+
+// bandRows is the number of rows of rowBytes output bytes that decode best together: at least 64, a multiple of 64, about a mebibyte.
+func bandRows(rowBytes, rows int64) int64 {
+	n := max(bandBytes/rowBytes/minBandRows, 1) * minBandRows
+	return min(n, rows)
+}
+
+func newTransposed(inner *rowCodec) *transposed {
+	return &transposed{inner: inner, experts: inner.experts, out: inner.out, in: inner.in, band: bandRows(2*inner.out, inner.in)}
+}
+
+func (t *transposed) String() string     { return "transposed(" + t.inner.String() + ")" }
+func (t *transposed) Len() int64         { return t.inner.Len() }
+func (t *transposed) InputLens() []int64 { return t.inner.InputLens() }
+func (t *transposed) Tile() int64        { return t.band * 2 * t.out }
+
+// part is a run of output rows [k0, k1) of one expert, cut to inner rows [o0, o1).
+type part struct{ expert, k0, k1, o0, o1 int64 }
+
+// parts cuts an output range by experts. A range within one row needs some inner rows only.
+func (t *transposed) parts(off, n int64) []part {
+	var list []part
+	rb := 2 * t.out
+	for end := off + n; off < end; {
+		e, k := off/rb/t.in, off/rb%t.in
+		last := min((end-1)/rb, e*t.in+t.in-1)
+		p := part{expert: e, k0: k, k1: last%t.in + 1, o1: t.out}
+		if p.k1 == p.k0+1 {
+			p.o0, p.o1 = off%rb/2, min(rb, off%rb+end-off+1)/2
+		}
+		list, off = append(list, p), min(end, (last+1)*rb)
+	}
+	return list
+}
+
+// dense says whether the data of the part's inner rows is one range: whole rows, or rows of which no part can be taken.
+func (t *transposed) dense(p part) bool {
+	return p.k0 == 0 && p.k1 == t.in || t.inner.inputs[0].unitBytes == 0 || p.o1 == p.o0+1
+}
+
+// spans are the byte ranges that a part needs: those of the data first, then one of each side input.
+func (t *transposed) spans(p part) []plan.Need {
+	c, base := t.inner, p.expert*t.out
+	var list []plan.Need
+	if t.dense(p) {
+		start, end := c.span(&c.inputs[0], base+p.o0, p.k0, base+p.o1-1, p.k1)
+		list = append(list, plan.Need{Start: start, End: end})
+	} else {
+		for o := p.o0; o < p.o1; o++ {
+			start, end := c.span(&c.inputs[0], base+o, p.k0, base+o, p.k1)
+			list = append(list, plan.Need{Start: start, End: end})
+		}
+	}
+	for i := 1; i < len(c.inputs); i++ {
+		start, end := c.span(&c.inputs[i], base+p.o0, 0, base+p.o1-1, t.in)
+		list = append(list, plan.Need{Input: i, Start: start, End: end})
+	}
+	return list
+}
+
+func (t *transposed) Needs(off, n int64) []plan.Need {
+	var list []plan.Need
+	for _, p := range t.parts(off, n) {
+		list = append(list, t.spans(p)...)
+	}
+	return list
+}
+
+func (t *transposed) Decode(dst []byte, off int64, in [][]byte) error {
+	for _, p := range t.parts(off, int64(len(dst))) {
+		needs := t.spans(p)
+		n, err := t.decode(dst, off, p, needs, in[:len(needs)])
+		if err != nil {
+			return fmt.Errorf("%s: %w", t, err)
+		}
+		dst, off, in = dst[n:], off+n, in[len(needs):]
+	}
+	return nil
+}
+
+// stripeRows is the number of inner rows that are decoded before they are written out as columns: 128 bytes of every output row.
+const stripeRows = 64
+
+// decode fills the part's share of dst, which begins at output offset off, and returns its length.
+func (t *transposed) decode(dst []byte, off int64, p part, needs []plan.Need, in [][]byte) (int64, error) {
+	rb := 2 * t.out
+	begin := (p.expert*t.in + p.k0) * rb // of the part's first row in the output
+	end := min(off+int64(len(dst)), (p.expert*t.in+p.k1)*rb)
+	k := p.k1 - p.k0
+	stripe := make([]byte, 2*k*stripeRows)
+	for o := p.o0; o < p.o1; o += stripeRows {
+		rows := min(stripeRows, p.o1-o)
+		if err := t.stripe(stripe, p, o, rows, needs, in); err != nil {
+			return 0, err
+		}
+		for i := range k {
+			writeColumn(dst[:end-off], begin+i*rb+2*o-off, stripe[2*i:], int(rows), int(2*k))
+		}
+	}
+	return end - off, nil
+}
+
+// stripe decodes columns [k0, k1) of inner rows [o, o+rows) of the part's expert.
+func (t *transposed) stripe(dst []byte, p part, o, rows int64, needs []plan.Need, in [][]byte) error {
+	c := t.inner
+	data := len(needs) - len(c.inputs) + 1 // ranges of the data
+	for i := range rows {
+		w := window{c: c, needs: make([]plan.Need, len(c.inputs)), in: make([][]byte, len(c.inputs))}
+		j := 0
+		if data > 1 {
+			j = int(o + i - p.o0)
+		}
+		w.needs[0], w.in[0] = needs[j], in[j]
+		copy(w.needs[1:], needs[data:])
+		copy(w.in[1:], in[data:])
+		k := 2 * (p.k1 - p.k0)
+		if err := w.partial(dst[i*k:(i+1)*k], p.expert*t.out+o+i, 2*p.k0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeColumn copies n elements of src, stride bytes apart, to consecutive elements of dst from byte at on; at may lie before dst or the
+// elements reach beyond it, whose bytes are left out.
+func writeColumn(dst []byte, at int64, src []byte, n, stride int) {
+	if at >= 0 && at+2*int64(n) <= int64(len(dst)) {
+		out := dst[at:]
+		for i := range n {
+			binary.LittleEndian.PutUint16(out[2*i:], binary.LittleEndian.Uint16(src[i*stride:]))
+		}
+		return
+	}
+	for i := range 2 * n {
+		if x := at + int64(i); x >= 0 && x < int64(len(dst)) {
+			dst[x] = src[i/2*stride+i%2]
+		}
+	}
+}
