@@ -41,17 +41,25 @@ type recognised struct {
 
 const maxRecognised = 1 << 12
 
-// module finds the module of tensor i and recognises it.
-func (in *input) module(i int32) (*module, error) {
+// siblings is the module of tensor i.
+func (in *input) siblings(i int32) *module {
 	m := &module{members: make(map[string]int32, 4)}
 	for k := i; ; {
-		name := in.Shards[in.ref(k).Shard].Header.At(int(in.ref(k).Index)).Name
-		mod, suffix := quant.Split(name)
-		m.name, m.members[suffix] = mod, k
+		var suffix string
+		m.name, suffix = quant.Split(in.source(k).Name)
+		m.members[suffix] = k
 		if k = in.next[k]; k == i {
-			break
+			return m
 		}
 	}
+}
+
+// module finds the module of tensor i and recognises it.
+func (in *input) module(i int32) (*module, error) {
+	if in.quantErr != nil {
+		return nil, refusal(in.quantErr)
+	}
+	m := in.siblings(i)
 	key, cacheable := in.signature(m)
 	in.known.mu.Lock()
 	match, ok := in.known.matches[key]
@@ -88,7 +96,50 @@ func refusal(err error) error {
 	if errors.As(err, &r) {
 		return absent(r.Tensor, "%s: %s", r.Format, r.Reason)
 	}
+	var a *Absent
+	if errors.As(err, &a) {
+		return a
+	}
 	return &Absent{Reason: err.Error()}
+}
+
+// maxFacts bounds the bytes of the tensors that are read before shapes are known.
+const maxFacts = 32 << 20
+
+// fetchFacts gets the content of the small tensors that recognition needs. An error is one of reading; too many of them are a reason
+// for views to be absent.
+func (in *input) fetchFacts(ctx context.Context) error {
+	var refs []release.Ref
+	var sum int64
+	seen := map[int32]bool{}
+	for _, i := range in.factual {
+		m := in.siblings(i)
+		for _, suffix := range quant.Facts(in.groupOf(m)) {
+			k := m.members[suffix]
+			if seen[k] {
+				continue
+			}
+			seen[k] = true
+			refs = append(refs, in.ref(k))
+			sum += bytesOf(in.source(k))
+			if sum > maxFacts {
+				in.quantErr = absent(in.source(k).Name, "side tensors that must be read before shapes are known exceed %d bytes", maxFacts)
+				return nil
+			}
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	content, err := in.Facts(ctx, refs)
+	if err != nil {
+		return err
+	}
+	in.facts = make(map[int32][]byte, len(content))
+	for ref, b := range content {
+		in.facts[in.number(ref)] = b
+	}
+	return nil
 }
 
 // signature is everything that recognition depends on but the module's name; cacheable is false where facts or metadata matter.
@@ -201,12 +252,11 @@ func (in *input) dequantized(m *module) tensor {
 type sums struct {
 	native, bf16, all [classes]int64
 	bad               [classes]error // the first refusal of each class
-	config            error          // the declaration of the quantization is malformed
 }
 
 // sum goes over every tensor once.
 func (in *input) sum() *sums {
-	s := &sums{config: in.configErr}
+	s := &sums{}
 	show := in.bf16(false)
 	for i := range in.base[len(in.Shards)] {
 		ref := in.ref(i)
@@ -231,9 +281,6 @@ func total(n [classes]int64) int64 { return n[resident] + n[routed] + n[mtp] }
 
 // exact is the first refusal among classes, nil if all can be dequantized.
 func (s *sums) exact(of ...class) error {
-	if s.config != nil {
-		return absent("", "%v", s.config)
-	}
 	for _, c := range of {
 		if s.bad[c] != nil {
 			return s.bad[c]
@@ -241,6 +288,3 @@ func (s *sums) exact(of ...class) error {
 	}
 	return nil
 }
-
-// fetchFacts gets the content of the small tensors that recognition needs.
-func (in *input) fetchFacts(ctx context.Context) error { return nil }

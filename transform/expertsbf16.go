@@ -92,14 +92,15 @@ func (in *input) checkMatches(x *release.Experts, p *release.Part, first *module
 type matrix struct {
 	rows, cols int64
 	transposed bool // [in, out]
-	// at is expert e of the i-th layer: bytes off.. of a codec's output, or of input 0 if codec is nil.
+	// at is expert e of the i-th layer.
 	at func(i, e int) window
 }
 
+// window is size bytes of a codec's output, or of input 0 if codec is nil.
 type window struct {
-	codec  plan.Codec
-	inputs []plan.Span
-	off    int64
+	codec     plan.Codec
+	inputs    []plan.Span
+	off, size int64
 }
 
 // weights is the data of a projection, dequantized or narrowed where it must be.
@@ -122,7 +123,7 @@ func (in *input) weights(x *release.Experts, p *release.Part, m *module) matrix 
 		if err != nil {
 			panic("transform: recognised before: " + err.Error())
 		}
-		w := window{codec: m.match.Codec, inputs: in.inputs(m), off: off / p.Bytes * each * 2}
+		w := window{codec: m.match.Codec, inputs: in.inputs(m), off: off / p.Bytes * each * 2, size: each * 2}
 		if m.match.Rows != nil {
 			w.codec = m.match.Rows
 		}
@@ -142,7 +143,7 @@ func (in *input) plain(x *release.Experts, p *release.Part) matrix {
 	return matrix{rows: each / cols, cols: cols, transposed: p.Transposed && len(p.Shape) > 1, at: func(i, e int) window {
 		ref, off := p.Ref(i, e, x.PerLayer)
 		t := in.Tensor(ref)
-		w := window{codec: castOf(t), inputs: []plan.Span{span(t)}, off: off}
+		w := window{codec: castOf(t), inputs: []plan.Span{span(t)}, off: off, size: each * 2}
 		if w.codec != nil {
 			w.off = off / p.Bytes * each * 2
 		}
@@ -234,9 +235,8 @@ func (w window) piece(at picked) plan.Piece {
 	case at.colStep == 1 && w.codec == nil && at.cols*2 >= shortRow:
 		return plan.Rows{First: w.inputs[0].Sub(w.off+at.base*2, at.cols*2), Stride: at.rowStep * 2, Count: at.rows}
 	}
-	inner, base := w.codec, w.off/2+at.base
-	if inner == nil {
-		inner = raw{w.inputs[0].Len()}
+	if w.codec == nil {
+		w = window{raw{w.size}, []plan.Span{w.inputs[0].Sub(w.off, w.size)}, 0, w.size}
 	}
-	return plan.Decode{Codec: strided{inner, 2, base, at.rows, at.cols, at.rowStep, at.colStep}, Inputs: w.inputs, Size: size}
+	return plan.Decode{Codec: strided{w.codec, 2, w.off/2 + at.base, at.rows, at.cols, at.rowStep, at.colStep}, Inputs: w.inputs, Size: size}
 }

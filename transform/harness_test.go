@@ -163,4 +163,3 @@ func firstDifference(want, got string) string {
 	}
 	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
 }
-

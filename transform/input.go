@@ -30,9 +30,10 @@ type input struct {
 	where []place // where[i] is the expert part that tensor i holds
 
 	quantConfig quant.Config
-	configErr   error               // the declaration of the quantization is malformed
+	quantErr    error               // nothing can be recognised: the declaration is malformed, or facts are too large
 	metadata    []map[string]string // by shard, nil where it says no more than the framework
-	facts       map[int32][]byte    // content of the small tensors that formats need
+	factual     []int32             // tensors whose suffix says that their content may be needed
+	facts       map[int32][]byte    // that content
 	known       recognised
 	sums        func() *sums
 }
@@ -61,7 +62,7 @@ func newInput(r *release.Release) *input {
 			in.metadata[s] = md
 		}
 	}
-	in.quantConfig, in.configErr = quant.FindConfig(in.Files)
+	in.quantConfig, in.quantErr = quant.FindConfig(in.Files)
 	in.quantConfig.ScaledF8 = in.scaledF8()
 	return in
 }
@@ -82,14 +83,21 @@ func (in *input) scaledF8() bool {
 	return false
 }
 
-// rings links the tensors of each module.
+// rings links the tensors of each module, and notes those whose content recognition may need.
 func (in *input) rings() []int32 {
+	isFact := map[string]bool{}
+	for _, s := range quant.Suffixes() {
+		isFact[s.Suffix] = s.Fact
+	}
 	next := make([]int32, in.base[len(in.Shards)])
 	last := make(map[string]int32, len(next)/2)
 	for s := range in.Shards {
 		for k := range in.Shards[s].Header.Len() {
 			i := in.base[s] + int32(k)
-			module, _ := quant.Split(in.Shards[s].Header.At(k).Name)
+			module, suffix := quant.Split(in.Shards[s].Header.At(k).Name)
+			if isFact[suffix] {
+				in.factual = append(in.factual, i)
+			}
 			if prev, ok := last[module]; ok {
 				next[i], next[prev] = next[prev], i
 			} else {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -36,3 +38,49 @@ func TestAbsentViews(t *testing.T) {
 		}
 	}
 }
+
+// TestGoldenPlans has how the files of the views are made: the digest of every plan, and the whole text of one shard and one block of
+// each view.
+func TestGoldenPlans(t *testing.T) {
+	for _, r := range testrel.Small() {
+		t.Run(r.Name, func(t *testing.T) {
+			dir, m := open(r)
+			var out strings.Builder
+			shown := map[string]bool{}
+			names := func(i int) string { return m.Files[i].Path }
+			for _, f := range files(t, dir, "") {
+				if strings.HasPrefix(f.path, "release/") {
+					continue
+				}
+				p, err := f.node.Open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum, err := plan.Digest(p, names)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(&out, "%.6x %s\n", sum, f.path)
+				kind := strings.TrimSuffix(f.path, path.Base(f.path)) + path.Ext(f.path)
+				kind = numbers.ReplaceAllString(kind, "#")
+				if ext := path.Ext(f.path); shown[kind] || ext != ".safetensors" && ext != ".bin" || path.Base(f.path) == "expert_blocks.bin" {
+					continue
+				}
+				shown[kind] = true
+				var text strings.Builder
+				if err := plan.Text(&text, p, names); err != nil {
+					t.Fatal(err)
+				}
+				lines := strings.SplitAfter(text.String(), "\n")
+				if len(lines) > 25 {
+					lines = append(lines[:24], fmt.Sprintf("... %d lines in all\n", len(lines)-1))
+				}
+				out.WriteString("\t" + strings.Join(lines, "\t"))
+				out.WriteString("\n")
+			}
+			golden(t, r.Name+"/plans", out.String())
+		})
+	}
+}
+
+var numbers = regexp.MustCompile(`[0-9]+`)

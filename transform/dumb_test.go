@@ -1,0 +1,222 @@
+package transform
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+
+	"weightfs/fs/plan"
+	"weightfs/internal/testrel"
+)
+
+// The dumb writer makes the files of views from whole tensors in memory, with nothing of this package: tensors from testrel, which
+// dequantizes element by element, headers with fmt.
+
+type dumbTensor struct {
+	name, dtype string
+	shape       []int64
+	data        []byte
+}
+
+var widths = map[string]int{"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "I64": 8, "I32": 4, "U8": 1, "F8_E4M3": 1, "BOOL": 1}
+
+// dumbShard is a safetensors file of the tensors as DESIGN's rules for written files want it.
+func dumbShard(ts []dumbTensor) []byte {
+	ts = append([]dumbTensor(nil), ts...)
+	sort.Slice(ts, func(i, j int) bool { return ts[i].name < ts[j].name })
+	sort.SliceStable(ts, func(i, j int) bool { return widths[ts[i].dtype] > widths[ts[j].dtype] })
+	sort.SliceStable(ts, func(i, j int) bool { return len(ts[i].data)%4096 == 0 && len(ts[j].data)%4096 != 0 })
+	header := `{"__metadata__":{"format":"pt"}`
+	var data []byte
+	for _, t := range ts {
+		shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(t.shape), "[]"), " ", ",")
+		header += fmt.Sprintf(`,%q:{"dtype":%q,"shape":[%s],"data_offsets":[%d,%d]}`, t.name, t.dtype, shape, len(data), len(data)+len(t.data))
+		data = append(data, t.data...)
+	}
+	header += "}"
+	for (len(header)+8)%4096 != 0 {
+		header += " "
+	}
+	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), data...)
+}
+
+// dumbDir is the generated files of a model directory: shows are the tensors by the source shard that they belong to.
+func dumbDir(shows map[string][]dumbTensor) map[string][]byte {
+	var sources []string
+	for path := range shows {
+		sources = append(sources, path)
+	}
+	sort.Strings(sources)
+	out := map[string][]byte{}
+	weightMap := map[string]string{}
+	total := 0
+	for k, path := range sources {
+		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", k+1, len(sources))
+		out[name] = dumbShard(shows[path])
+		for _, t := range shows[path] {
+			weightMap[t.name] = name
+			total += len(t.data)
+		}
+	}
+	index := map[string]any{"metadata": map[string]any{"total_size": total}, "weight_map": weightMap}
+	text, err := json.MarshalIndent(index, "", "  ")
+	if err != nil {
+		panic(err)
+	}
+	out["model.safetensors.index.json"] = append(text, '\n')
+	return out
+}
+
+var expertName = regexp.MustCompile(`\.experts\.([0-9]+\.|gate_up_proj|down_proj)`)
+
+// weightFiles are the release's own set of shards.
+func inSet(t *testrel.Tensor) bool { return !strings.HasPrefix(t.Path, "consolidated") }
+
+func asIs(t *testrel.Tensor) dumbTensor {
+	return dumbTensor{t.Name, t.DType.String(), t.Shape, t.Bytes()}
+}
+
+// dumbResident is resident/.
+func dumbResident(r *testrel.Release) map[string][]dumbTensor {
+	out := map[string][]dumbTensor{}
+	for i := range r.Files {
+		for j := range r.Files[i].Tensors() {
+			t := &r.Files[i].Tensors()[j]
+			if inSet(t) && !expertName.MatchString(t.Name) {
+				out[t.Path] = append(out[t.Path], asIs(t))
+			}
+		}
+	}
+	return out
+}
+
+// dumbBF16 is bf16/.
+func dumbBF16(r *testrel.Release) map[string][]dumbTensor {
+	out := map[string][]dumbTensor{}
+	for _, name := range r.Truths() {
+		data := r.Tensor(name)
+		if data == nil {
+			data = r.Tensor(name + "_packed")
+		}
+		if !inSet(data) {
+			continue
+		}
+		v := r.Truth(name)
+		out[data.Path] = append(out[data.Path], dumbTensor{name, v.DType.String(), v.Shape, v.Bytes()})
+	}
+	return out
+}
+
+// allBF16 narrows what is F32.
+func allBF16(shows map[string][]dumbTensor) map[string][]dumbTensor {
+	out := map[string][]dumbTensor{}
+	for path, ts := range shows {
+		for _, d := range ts {
+			if d.dtype == "F32" {
+				d.dtype, d.data = "BF16", roundF32(d.data)
+			}
+			out[path] = append(out[path], d)
+		}
+	}
+	return out
+}
+
+// dumbConfig is config.json without its quantization_config, which is not the last member.
+func dumbConfig(in []byte) []byte {
+	s := string(in)
+	begin := strings.Index(s, `"quantization_config"`)
+	if begin < 0 {
+		return in
+	}
+	end, depth := begin+strings.IndexByte(s[begin:], '{')+1, 1
+	for ; depth > 0; end++ {
+		depth += strings.Count(s[end:end+1], "{") - strings.Count(s[end:end+1], "}")
+	}
+	return []byte(strings.TrimRight(s[:begin], " \n") + s[end+1:])
+}
+
+// roundF32 rounds binary32 to BF16, ties to even; the demo releases have no NaN there.
+func roundF32(in []byte) []byte {
+	var out []byte
+	for i := 0; i < len(in); i += 4 {
+		u := uint64(binary.LittleEndian.Uint32(in[i:]))
+		low := u & 0xFFFF
+		u >>= 16
+		if low > 0x8000 || low == 0x8000 && u&1 == 1 {
+			u++
+		}
+		out = binary.LittleEndian.AppendUint16(out, uint16(u))
+	}
+	return out
+}
+
+// checkDir compares a model directory with what the dumb writer makes of the same tensors.
+func checkDir(t *testing.T, dir plan.Dir, m *memory, view string, want map[string][]byte) {
+	t.Helper()
+	for i := range m.Files {
+		path := m.Files[i].Path
+		if !regexp.MustCompile(`\.safetensors$|\.index\.json$`).MatchString(path) && want[path] == nil {
+			want[path] = m.Files[i].Bytes()
+		}
+	}
+	for _, f := range files(t, dir, view) {
+		path := strings.TrimPrefix(f.path, view+"/")
+		expected, ok := want[path]
+		if !ok {
+			t.Errorf("%s should not be there", f.path)
+			continue
+		}
+		if got := content(t, m, f); !bytes.Equal(got, expected) {
+			t.Errorf("%s differs: %d bytes, want %d; first at %d", f.path, len(got), len(expected), firstDiff(got, expected))
+		}
+		delete(want, path)
+	}
+	for path := range want {
+		t.Errorf("%s/%s is missing", view, path)
+	}
+}
+
+func firstDiff(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
+
+func TestModelDirectories(t *testing.T) {
+	for _, r := range testrel.Small() {
+		t.Run(r.Name, func(t *testing.T) {
+			dir, m := open(r)
+			checkDir(t, dir, m, "resident", dumbDir(dumbResident(r)))
+			truth := dumbBF16(r)
+			for _, view := range []string{"bf16", "bf16-all"} {
+				want := dumbDir(truth)
+				want["config.json"] = dumbConfig(m.File("config.json").Bytes())
+				checkDir(t, dir, m, view, want)
+				truth = allBF16(truth)
+			}
+		})
+	}
+}
+
+func TestReleaseIsItself(t *testing.T) {
+	for _, r := range testrel.Small() {
+		dir, m := open(r)
+		got := files(t, dir, "release")
+		if len(got) != len(r.Files) {
+			t.Fatalf("%d files, want %d", len(got), len(r.Files))
+		}
+		for _, f := range got {
+			if !bytes.Equal(content(t, m, f), r.File(strings.TrimPrefix(f.path, "release/")).Bytes()) {
+				t.Errorf("%s differs", f.path)
+			}
+		}
+	}
+}
