@@ -1,0 +1,19 @@
+package sources
+
+import (
+	"context"
+	"net"
+	"net/netip"
+)
+
+// SetDial makes o connect with dial.
+func SetDial(o *Options, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *Options {
+	o.dial = dial
+	return o
+}
+
+// SetPrivate makes o take the addresses that private names for those of private networks.
+func SetPrivate(o *Options, private func(netip.Addr) bool) *Options {
+	o.private = private
+	return o
+}
