@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"weightfs/fs/plan"
+)
+
+func newCpCommand(u *ui) *cobra.Command {
+	var set settings
+	var jobs int
+	var quiet bool
+	c := &cobra.Command{
+		Use:   "cp SOURCE PATH [DEST]",
+		Short: "Copy a file or directory of the tree: a conversion that streams",
+		Long: `Copy a file or directory of the tree: a conversion that streams. Files are written in parallel under DEST; a directory's files go into
+DEST (default: the directory's name), a file goes into DEST if that is a directory (default: here), else becomes DEST.
+
+A copy that was stopped is taken up by the same command: parts that are there are checked and kept.`,
+		Example: "  weightfs cp hf://Qwen/Qwen3-30B-A3B-FP8 bf16 ./qwen-bf16\n  weightfs cp ./model experts/native/blocks/L010/E003.bin",
+		Args:    args(2, 3),
+		RunE: func(c *cobra.Command, args []string) error {
+			session, o, err := set.openOne(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			defer session.Close()
+			cp := &copier{o: o, jobs: max(jobs, 1)}
+			files, err := cp.plan(c.Context(), cleanPath(args[1]), append(args, "")[2])
+			if err != nil {
+				return err
+			}
+			cp.bar = u.bar(cp.total, quiet)
+			err = cp.run(c.Context(), files)
+			cp.bar.Exit()
+			if err != nil {
+				return hinted{err, "run the same command again: what was copied is kept"}
+			}
+			if !quiet {
+				u.notef("copied %d files, %s (%s of it was there)", len(files), size(cp.total), size(cp.kept.Load()))
+			}
+			return nil
+		},
+	}
+	set.addTo(c.Flags())
+	c.Flags().IntVarP(&jobs, "jobs", "j", 4, "segments of 8 MiB copied at once")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
+	return c
+}
+
+// bar shows progress in bytes on stderr, if that is a terminal.
+func (u *ui) bar(total int64, quiet bool) *progressbar.ProgressBar {
+	if f, ok := u.err.(*os.File); quiet || !ok || !isTerminal(f) {
+		return progressbar.DefaultBytesSilent(total)
+	}
+	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(u.err), progressbar.OptionShowBytes(true),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth(), progressbar.OptionThrottle(1e8))
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// segment is the unit of copying: read in one call, written in one call, recorded with its checksum.
+const segment = 8 << 20
+
+// copier copies files of a tree.
+type copier struct {
+	o     *opened
+	jobs  int
+	bar   *progressbar.ProgressBar
+	total int64
+	kept  atomic.Int64 // bytes that were there
+}
+
+// copyFile is one file to copy.
+type copyFile struct {
+	path, dest string
+	node       plan.Node
+	plan       *plan.Plan
+	part       *part
+	left       atomic.Int64 // segments
+}
+
+// plan lists the files to copy and makes sure that they fit.
+func (c *copier) plan(ctx context.Context, p, dest string) ([]*copyFile, error) {
+	n, err := c.o.find(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	base := p
+	if n.Dir == nil {
+		base = path.Dir(p)
+		if info, err := os.Stat(dest); dest == "" || err == nil && info.IsDir() {
+			dest = filepath.Join(dest, path.Base(p))
+		}
+	} else if dest == "" {
+		dest = path.Base(path.Join(c.o.dir, p))
+	}
+	var files []*copyFile
+	err = walk(ctx, n, p, func(file string, x plan.Node) error {
+		if x.Live != nil {
+			return nil
+		}
+		to := dest
+		if n.Dir != nil {
+			rel, err := filepath.Rel("/"+base, "/"+file)
+			if err != nil || !filepath.IsLocal(rel) {
+				return fmt.Errorf("%s is no path to copy to", file)
+			}
+			to = filepath.Join(dest, rel)
+		}
+		files = append(files, &copyFile{path: file, dest: to, node: x})
+		c.total += x.Size
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return files, c.fits(dest, files)
+}
+
+// fits compares what is to be written with the free space.
+func (c *copier) fits(dest string, files []*copyFile) error {
+	var fs unix.Statfs_t
+	dir := filepath.Dir(filepath.Clean(dest))
+	for unix.Statfs(dir, &fs) != nil {
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+		dir = filepath.Dir(dir)
+	}
+	need := c.total
+	for _, f := range files {
+		for _, name := range []string{f.dest, partName(f.dest)} {
+			var st unix.Stat_t
+			if unix.Stat(name, &st) == nil {
+				need -= st.Blocks * 512
+			}
+		}
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; need > free {
+		return hinted{fmt.Errorf("%s to write, %s free at %s", size(need), size(free), dir), "mount instead of copying: a view takes no space"}
+	}
+	return nil
+}
+
+// run copies the files, jobs segments at a time.
+func (c *copier) run(ctx context.Context, files []*copyFile) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.jobs)
+	for _, f := range files {
+		if err := c.start(ctx, f, g); err != nil {
+			return errors.Join(g.Wait(), err)
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := f.part.forget(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start opens one file and gives its segments to g.
+func (c *copier) start(ctx context.Context, f *copyFile, g *errgroup.Group) (err error) {
+	if f.plan, err = f.node.Open(ctx); err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	key, err := c.key(f.plan)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	if f.part, err = openPart(f.dest, key, f.plan.Size); err != nil {
+		return err
+	}
+	missing := f.part.missing()
+	f.left.Store(int64(len(missing)))
+	there := f.plan.Size
+	for _, i := range missing {
+		there -= f.part.len(i)
+	}
+	c.kept.Add(there)
+	c.bar.Add64(there)
+	if len(missing) == 0 {
+		return f.part.finish()
+	}
+	for _, i := range missing {
+		g.Go(func() error { return c.copy(ctx, f, i) })
+	}
+	return ctx.Err()
+}
+
+// copy copies one segment; the last one finishes the file.
+func (c *copier) copy(ctx context.Context, f *copyFile, i int64) error {
+	buf := make([]byte, f.part.len(i))
+	if _, err := c.o.reader.ReadAt(ctx, f.plan, buf, i*segment); err != nil && err != io.EOF {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	if err := f.part.write(i, buf); err != nil {
+		return err
+	}
+	c.bar.Add(len(buf))
+	if f.left.Add(-1) == 0 {
+		return f.part.finish()
+	}
+	return nil
+}
+
+// key names the content of a file: equal keys mean equal bytes.
+func (c *copier) key(p *plan.Plan) ([32]byte, error) {
+	digest, err := plan.Digest(p, c.o.filePath)
+	l := c.o.listing
+	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q %d", digest, l.Name, l.Revision, l.Time.UnixNano())), err
+}

@@ -1,0 +1,31 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newInspectCommand(u *ui) *cobra.Command {
+	var set settings
+	c := &cobra.Command{
+		Use:     "inspect SOURCE",
+		Short:   "Say what the headers of a release say; reads no weights",
+		Example: "  weightfs inspect hf://Qwen/Qwen3-30B-A3B-FP8\n  weightfs inspect --json ./model",
+		Args:    args(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			session, o, err := set.openOne(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			defer session.Close()
+			s, err := o.summarise(c.Context())
+			if err != nil {
+				return err
+			}
+			if u.json {
+				return u.printJSON(s)
+			}
+			u.printf("%s", s.text())
+			return nil
+		},
+	}
+	set.addTo(c.Flags())
+	return c
+}

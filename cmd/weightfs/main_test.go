@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"weightfs/internal/testrel"
+)
+
+var update = flag.Bool("update", false, "rewrite the files that scripts compare with")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"weightfs":       main,
+		"mount.weightfs": main,
+	})
+}
+
+// TestScripts runs the real main over testdata/*.txt.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
+			e.Setenv("HF_HOME", filepath.Join(e.WorkDir, "hf"))
+			e.Setenv("HOME", e.WorkDir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"release": writeRelease,
+			"shard":   writeShard,
+			"exits":   exits,
+		},
+	})
+}
+
+// writeRelease is "release NAME DIR": it writes a release of internal/testrel as plain files.
+func writeRelease(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: release NAME DIR")
+	}
+	for _, r := range testrel.ByName(args[0]) {
+		ts.Check(testrel.WriteDir(ts.MkAbs(args[1]), r))
+		return
+	}
+	ts.Fatalf("no release %s", args[0])
+}
+
+// exits is "exits CODE PROGRAM ARGS...": the program must end with that exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	code := 0
+	err := ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if want, err := strconv.Atoi(args[0]); err != nil || code != want {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// writeShard is "shard FILE JSON BYTES": a safetensors file with that header, spelled out, and so many bytes of data.
+func writeShard(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: shard FILE JSON BYTES")
+	}
+	n, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(args[1])))
+	b = append(append(b, args[1]...), make([]byte, n)...)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o666))
+}

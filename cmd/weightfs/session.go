@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"github.com/spf13/pflag"
+
+	"weightfs/cache"
+	"weightfs/fs/plan"
+	"weightfs/sources"
+	"weightfs/sources/release"
+	"weightfs/transform"
+)
+
+// settings are the flags of every command that opens a release.
+type settings struct {
+	cacheDir  string
+	cacheSize sizeFlag
+	memory    sizeFlag
+	tokenFile string
+}
+
+const noCacheDir = "none"
+
+func (s *settings) addTo(f *pflag.FlagSet) {
+	f.StringVar(&s.cacheDir, "cache-dir", "", "`DIR` of the disk cache (default $XDG_CACHE_HOME/weightfs; none: keep nothing on disk)")
+	f.Var(&s.cacheSize, "cache-size", "most bytes kept on disk (default: half of the free space)")
+	f.Var(&s.memory, "memory", "budget for everything in memory (default: a quarter of it, at most 2 GiB)")
+	f.StringVar(&s.tokenFile, "token-file", "", "`FILE` with the Hub token (default: $HF_TOKEN, then where huggingface_hub keeps it)")
+}
+
+// session is one run of a command that opens releases: they share connections, cache and memory.
+type session struct {
+	cache   *cache.Cache
+	options *sources.Options
+}
+
+// open starts a session. The caller closes it.
+func (s *settings) open(log *slog.Logger) (*session, error) {
+	dir, err := s.dir()
+	if err != nil {
+		return nil, err
+	}
+	c, err := cache.New(cache.Options{Dir: dir, Size: int64(s.cacheSize), Memory: int64(s.memory), Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return &session{cache: c, options: &sources.Options{
+		TokenFile: s.tokenFile, UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
+	}}, nil
+}
+
+// dir is the cache directory, "" for none.
+func (s *settings) dir() (string, error) {
+	switch s.cacheDir {
+	case "":
+		return cache.DefaultDir()
+	case noCacheDir:
+		return "", nil
+	}
+	return filepath.Abs(s.cacheDir)
+}
+
+func (s *session) Close() error {
+	err := s.cache.Close()
+	s.options.Close()
+	return err
+}
+
+// opened is one release, listed and pinned; its headers are fetched when something needs them.
+type opened struct {
+	place
+	listing *sources.Listing
+	files   *cache.Files
+	reader  *plan.Reader
+	release func(context.Context) (*release.Release, error)
+	root    plan.Dir
+}
+
+// openRelease lists the release, which pins it.
+func (s *session) openRelease(ctx context.Context, p place, extra ...plan.Node) (*opened, error) {
+	src, err := p.open(s.options)
+	if err != nil {
+		return nil, err
+	}
+	l, err := src.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{place: p, listing: l, files: s.cache.Release(src, l)}
+	o.reader = plan.NewReader(o.files, s.cache.MaxGather())
+	o.release = once(func(ctx context.Context) (*release.Release, error) { return release.Open(ctx, l, o.files) })
+	o.root = transform.Tree(l, o.release, extra...)
+	return o, nil
+}
+
+// openOne is what most commands do: a session with one release.
+func (s *settings) openOne(ctx context.Context, arg string) (*session, *opened, error) {
+	p, err := parseSource(arg)
+	if err != nil {
+		return nil, nil, err
+	}
+	session, err := s.open(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	o, err := session.openRelease(ctx, p)
+	if err != nil {
+		session.Close()
+		return nil, nil, err
+	}
+	return session, o, nil
+}
+
+// once remembers the first success of fn; a failure is told and forgotten. Callers wait for each other as long as their context lasts.
+func once[T any](fn func(context.Context) (T, error)) func(context.Context) (T, error) {
+	var mu sync.Mutex // guards done and value
+	var done bool
+	var value T
+	known := func() (T, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		return value, done
+	}
+	gate := make(chan struct{}, 1)
+	return func(ctx context.Context) (T, error) {
+		if v, ok := known(); ok {
+			return v, nil
+		}
+		select {
+		case gate <- struct{}{}:
+			defer func() { <-gate }()
+		case <-ctx.Done():
+			var zero T
+			return zero, context.Cause(ctx)
+		}
+		if v, ok := known(); ok {
+			return v, nil
+		}
+		v, err := fn(ctx)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			value, done = v, true
+		}
+		return v, err
+	}
+}

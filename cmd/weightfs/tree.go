@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"weightfs/fs/plan"
+)
+
+// find walks to a path of the tree; the error says which one.
+func (o *opened) find(ctx context.Context, p string) (plan.Node, error) {
+	n, err := plan.Walk(ctx, o.root, p)
+	if err != nil {
+		return n, fmt.Errorf("%s in %s: %w", p, o.listing.Name, err)
+	}
+	return n, nil
+}
+
+// openFile is the plan of the file at a path.
+func (o *opened) openFile(ctx context.Context, p string) (*plan.Plan, error) {
+	n, err := o.find(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if n.Dir != nil {
+		return nil, usageError{fmt.Sprintf("%s is a directory", p), "weightfs ls shows what is in it"}
+	}
+	return openNode(ctx, n)
+}
+
+// openNode is the plan of a file; the present content of a live one.
+func openNode(ctx context.Context, n plan.Node) (*plan.Plan, error) {
+	if n.Live == nil {
+		return n.Open(ctx)
+	}
+	data := n.Live()
+	return plan.New(plan.Literal{Name: n.Name, Size: int64(len(data)), Bytes: data}), nil
+}
+
+// walk calls fn for every file at and below n, in the order of the listings; p is the path of n.
+func walk(ctx context.Context, n plan.Node, p string, fn func(p string, n plan.Node) error) error {
+	if n.Dir == nil {
+		return fn(p, n)
+	}
+	nodes, err := n.Dir.List(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p, err)
+	}
+	for _, x := range nodes {
+		if err := walk(ctx, x, path.Join(p, x.Name), fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filePath is the path of a file of the release, by its position in the listing.
+func (o *opened) filePath(i int) string { return o.listing.Files[i].Path }
+
+// content is a plan as a stream.
+type content struct {
+	ctx    context.Context
+	reader *plan.Reader
+	plan   *plan.Plan
+	off    int64
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	if c.off >= c.plan.Size {
+		return 0, io.EOF
+	}
+	n, err := c.reader.ReadAt(c.ctx, c.plan, p, c.off)
+	c.off += int64(n)
+	if err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
+
+// cleanPath is PATH without what people and shells put around it.
+func cleanPath(p string) string { return strings.Trim(path.Clean("/"+p), "/") }

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+
+	"weightfs/fs/plan"
+	"weightfs/sources"
+	"weightfs/sources/release"
+	"weightfs/transform"
+)
+
+// Exit codes; SEMANTICS.md and "weightfs help" promise them.
+const (
+	exitOK       = 0
+	exitFailure  = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitDenied   = 4
+	exitInexact  = 5
+	exitCorrupt  = 6
+	exitMount    = 32 // of mount.weightfs, as mount(8) has it
+)
+
+// ui is the program's voice: what goes to people, in one place.
+type ui struct {
+	in       io.Reader
+	out, err io.Writer
+	json     bool // --json
+}
+
+func (u *ui) printf(format string, args ...any) { fmt.Fprintf(u.out, format, args...) }
+
+// notef tells people something on stderr, where it does not disturb what is piped.
+func (u *ui) notef(format string, args ...any) { fmt.Fprintf(u.err, "weightfs: "+format+"\n", args...) }
+
+// table prints rows of cells in columns.
+func (u *ui) table(rows [][]string) error {
+	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(w, strings.Join(r, "\t"))
+	}
+	return w.Flush()
+}
+
+// printJSON prints v, indented.
+func (u *ui) printJSON(v any) error {
+	e := json.NewEncoder(u.out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// printLine prints v as one line of JSON.
+func (u *ui) printLine(v any) error {
+	e := json.NewEncoder(u.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// end reports how a command ended and returns the exit code.
+func (u *ui) end(err error) int {
+	code := exitCode(err)
+	if err == nil {
+		return code
+	}
+	f := failure{Error: oneLine(err.Error()), Hint: hint(err), Exit: code}
+	if u.json {
+		json.NewEncoder(u.err).Encode(f)
+		return code
+	}
+	u.notef("%s", f.Error)
+	if f.Hint != "" {
+		u.notef("hint: %s", f.Hint)
+	}
+	return code
+}
+
+// failure is an error as --json prints it and as a daemon reports it to the process that waits for it.
+type failure struct {
+	Error string `json:"error"`
+	Hint  string `json:"hint,omitempty"`
+	Exit  int    `json:"exit"`
+}
+
+// usageError is a wrong use of the command line.
+type usageError struct{ text, hint string }
+
+func (e usageError) Error() string { return e.text }
+
+// hinted adds a remedy to an error.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e hinted) Unwrap() error { return e.error }
+
+// reported is a failure that another process had: its words and exit code are passed on.
+type reported struct{ failure }
+
+func (e reported) Error() string { return e.failure.Error }
+
+// exitCode is the one map from errors to exit codes.
+func exitCode(err error) int {
+	var usage usageError
+	var absent *transform.Absent
+	var other reported
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &other):
+		return other.Exit
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &absent):
+		return exitInexact
+	case errors.Is(err, sources.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return exitNotFound
+	case errors.Is(err, sources.ErrDenied), errors.Is(err, fs.ErrPermission):
+		return exitDenied
+	case errors.Is(err, sources.ErrCorrupt), errors.Is(err, release.ErrBadRelease), errors.Is(err, plan.ErrBadInput):
+		return exitCorrupt
+	}
+	return exitFailure
+}
+
+// hint is the remedy for an error, "" if there is none or the error names it itself.
+func hint(err error) string {
+	var usage usageError
+	var h hinted
+	var other reported
+	switch {
+	case errors.As(err, &other):
+		return other.Hint
+	case errors.As(err, &usage):
+		return usage.hint
+	case errors.As(err, &h):
+		return h.hint
+	case errors.Is(err, context.Canceled):
+		return ""
+	case errors.Is(err, sources.ErrChanged):
+		return "the files changed while they were used; start again to take them as they are now"
+	}
+	return ""
+}
+
+// oneLine keeps what comes from elsewhere from looking like lines of our own.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// size is a number of bytes for people.
+func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+// sizeFlag is a flag's number of bytes: "20GB", "512MiB", "4096".
+type sizeFlag int64
+
+func (s *sizeFlag) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return size(int64(*s))
+}
+
+func (s *sizeFlag) Set(text string) error {
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n == 0 || n > 1<<62 {
+		return fmt.Errorf("%q is not a size like 20GB or 512MiB", text)
+	}
+	*s = sizeFlag(n)
+	return nil
+}
+
+func (*sizeFlag) Type() string { return "SIZE" }
