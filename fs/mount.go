@@ -1,0 +1,279 @@
+package fs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	fusefs "github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// mountType is the type of weightfs mounts in mountinfo.
+const mountType = "fuse.weightfs"
+
+// MountOptions are the choices a user has.
+type MountOptions struct {
+	// Name is shown as the mounted device: hf:org/name@sha12. It must hold no secret.
+	Name string
+	// AllowOther lets other users in; they read with the owner's rights at the source.
+	AllowOther bool
+	// ReadAheadKB is the kernel's read-ahead, 1024 if 0. Only root can set it.
+	ReadAheadKB int
+}
+
+const defaultReadAheadKB = 1024
+
+// Mount is a mounted FS.
+type Mount struct {
+	dir    string
+	direct bool
+	server *fuse.Server
+	fs     *FS
+	minor  uint32 // of the mount's device: the number of its FUSE connection too
+	major  uint32
+}
+
+// Mount mounts the FS on a directory and returns when it answers. A dead weightfs mount in its place is cleaned away first; any
+// other mount is an error. Close or Wait must be called in the end.
+func (f *FS) Mount(dir string, o MountOptions) (*Mount, error) {
+	dir, err := mountPoint(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := clearPlace(dir); err != nil {
+		return nil, err
+	}
+	m := &Mount{dir: dir, fs: f}
+	if err := m.start(o); err != nil {
+		return nil, err
+	}
+	if err := m.tune(o); err != nil {
+		f.log.Warn(err.Error())
+	}
+	f.mount.Store(m)
+	return m, nil
+}
+
+// start mounts directly, which root and the root of a user namespace may, else through fusermount3.
+func (m *Mount) start(o MountOptions) error {
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		return fmt.Errorf("mount %s: this machine has no FUSE (%w); load the fuse module, or start the container with --device /dev/fuse --cap-add SYS_ADMIN", m.dir, err)
+	}
+	d := newDoor(m.fs)
+	mount := func(direct bool) (err error) {
+		m.direct = direct
+		m.server, err = fusefs.Mount(m.dir, &node{door: d, at: m.fs.root}, d.options(o.Name, direct, o.AllowOther))
+		return err
+	}
+	direct := mount(true)
+	if direct == nil {
+		return nil
+	}
+	helper := findHelper()
+	if helper == "" {
+		return fmt.Errorf("mount %s: %w, and there is no fusermount3; install fuse3, or mount as root, or in a namespace of your own (unshare -Urm)", m.dir, direct)
+	}
+	if err := mount(false); err != nil {
+		return fmt.Errorf("mount %s: %w, and with %s: %w", m.dir, direct, helper, err)
+	}
+	return nil
+}
+
+// findHelper is the program that mounts for users who may not.
+func findHelper() string {
+	for _, name := range []string{"fusermount3", "fusermount"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// tune finds the mount's device and raises the kernel's read-ahead if that is permitted.
+func (m *Mount) tune(o MountOptions) error {
+	info, err := mountAt(m.dir)
+	if err != nil || info == nil {
+		return fmt.Errorf("the mount %s is not in the mount table (%v): its read-ahead stays as it is", m.dir, err)
+	}
+	m.major, m.minor = uint32(info.Major), uint32(info.Minor)
+	kb := o.ReadAheadKB
+	if kb <= 0 {
+		kb = defaultReadAheadKB
+	}
+	if os.Geteuid() == 0 {
+		// Not permitted in a container, which is no failure: the effective value is in the status.
+		_ = os.WriteFile(m.readAheadFile(), []byte(strconv.Itoa(kb)), 0)
+	}
+	return nil
+}
+
+func (m *Mount) readAheadFile() string {
+	return fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", m.major, m.minor)
+}
+
+func (m *Mount) status() *MountStatus {
+	text, _ := os.ReadFile(m.readAheadFile())
+	kb, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return &MountStatus{Dir: m.dir, Connection: m.minor, ReadAheadKB: kb, Direct: m.direct}
+}
+
+// Dir is the absolute path of the mount point.
+func (m *Mount) Dir() string { return m.dir }
+
+// Wait returns when the mount is gone, whoever unmounted it, and its last user too.
+func (m *Mount) Wait() {
+	m.server.Wait()
+	m.fs.mount.CompareAndSwap(m, nil)
+}
+
+// ErrBusy says that files of the mount are in use.
+var ErrBusy = errors.New("files of the mount are in use")
+
+// Unmount unmounts and waits for the last request. A mount in use stays, is served on, and gives ErrBusy.
+func (m *Mount) Unmount() error {
+	if err := m.server.Unmount(); err != nil {
+		if errors.Is(err, syscall.EBUSY) || strings.Contains(err.Error(), "busy") {
+			return fmt.Errorf("unmount %s: %w", m.dir, ErrBusy)
+		}
+		if info, _ := mountAt(m.dir); info != nil {
+			return fmt.Errorf("unmount %s: %w", m.dir, err)
+		}
+	}
+	m.Wait()
+	return nil
+}
+
+// Detach takes the mount out of the tree at once; those who use it are served until they end.
+func (m *Mount) Detach() error { return Unmount(m.dir, true) }
+
+// Unmount unmounts a weightfs mount of this or any other process, alive or dead; lazily, if it may be in use.
+func Unmount(dir string, lazy bool) error {
+	dir, err := mountPoint(dir)
+	if err != nil {
+		return err
+	}
+	info, err := mountAt(dir)
+	switch {
+	case err != nil:
+		return err
+	case info == nil:
+		return fmt.Errorf("unmount %s: nothing is mounted there", dir)
+	case info.FSType != mountType:
+		return fmt.Errorf("unmount %s: it is a mount of %s, not of weightfs", dir, info.FSType)
+	}
+	return unmount(dir, lazy || !alive(dir))
+}
+
+func unmount(dir string, lazy bool) error {
+	flags, args := unix.UMOUNT_NOFOLLOW, []string{"-u", dir}
+	if lazy {
+		flags, args = flags|unix.MNT_DETACH, []string{"-u", "-z", dir}
+	}
+	err := unix.Unmount(dir, flags)
+	helper := findHelper()
+	switch {
+	case err == unix.EBUSY:
+		return fmt.Errorf("unmount %s: %w", dir, ErrBusy)
+	case err == nil:
+		return nil
+	case helper == "":
+		return fmt.Errorf("unmount %s: %w", dir, err)
+	}
+	out, err := exec.Command(helper, args...).CombinedOutput()
+	if strings.Contains(string(out), "busy") {
+		return fmt.Errorf("unmount %s: %w", dir, ErrBusy)
+	}
+	if err != nil {
+		return fmt.Errorf("unmount %s: %s: %w", dir, strings.TrimSpace(string(out)), err)
+	}
+	return nil
+}
+
+// mountPoint is the absolute path of a mount point. Links above it are followed, and its own if it is one; a dead mount cannot be looked at.
+func mountPoint(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Lstat(abs); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		return filepath.EvalSymlinks(abs)
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(abs))
+	if err != nil {
+		return "", fmt.Errorf("mount point %s: %w", dir, err)
+	}
+	return filepath.Join(parent, filepath.Base(abs)), nil
+}
+
+// mountAt is the topmost mount on a directory, nil if there is none.
+func mountAt(dir string) (*mountinfo.Info, error) {
+	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) { return i.Mountpoint != dir, false })
+	if err != nil || len(infos) == 0 {
+		return nil, err
+	}
+	return infos[len(infos)-1], nil
+}
+
+// clearPlace makes sure that dir is a directory on which nothing is mounted. Dead weightfs mounts are unmounted.
+func clearPlace(dir string) error {
+	for range 10 {
+		info, err := mountAt(dir)
+		if err != nil {
+			return fmt.Errorf("mount %s: %w", dir, err)
+		}
+		if info == nil {
+			return checkDir(dir)
+		}
+		if info.FSType != mountType {
+			return fmt.Errorf("mount %s: something is mounted there already (%s, type %s); choose another directory or unmount it", dir, info.Source, info.FSType)
+		}
+		if alive(dir) {
+			return fmt.Errorf("mount %s: weightfs has %s mounted there already; weightfs umount %s ends it", dir, info.Source, dir)
+		}
+		if err := unmount(dir, true); err != nil {
+			return fmt.Errorf("mount %s: a dead mount is in the way: %w", dir, err)
+		}
+	}
+	return fmt.Errorf("mount %s: too many dead mounts are stacked there", dir)
+}
+
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("mount %s: there is no such directory; mkdir -p %s makes it", dir, dir)
+	}
+	if err != nil {
+		return fmt.Errorf("mount: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("mount %s: it is not a directory", dir)
+	}
+	return nil
+}
+
+// aliveWithin is how long a mount may take to answer before it counts as alive but stuck.
+const aliveWithin = 5 * time.Second
+
+// alive says whether a process stands behind a mount. One that does not answer in time is taken to be alive: it is not ours to end.
+func alive(dir string) bool {
+	dead := make(chan bool, 1)
+	go func() {
+		var st unix.Stat_t
+		dead <- unix.Stat(dir, &st) == unix.ENOTCONN
+	}()
+	select {
+	case d := <-dead:
+		return !d
+	case <-time.After(aliveWithin):
+		return true
+	}
+}
