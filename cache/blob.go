@@ -1,0 +1,505 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weightfs/sources"
+)
+
+// diskBlob is the cells of one blob in a store.
+type diskBlob struct {
+	store *store
+	key   sources.ID
+	refs  int // guarded by store.mu
+	once  sync.Once
+
+	mu        sync.Mutex // guards all below but the log
+	idle      *sync.Cond // a reader has ended
+	size      int64      // -1: not known
+	index     index
+	data      *os.File // nil: nothing on disk yet
+	broken    bool     // can no longer be written
+	pinned    int      // while it is not 0, nothing is evicted
+	verifying bool
+	used      int64 // unix time of the last use
+
+	// create is held while the two files are made, append for one append to the map, so that a failed one can be cut off. Neither
+	// is taken while mu is held.
+	create, append sync.Mutex
+	log            *os.File
+	logged         int64 // length of the map file
+}
+
+func newDiskBlob(s *store, key sources.ID, size int64) *diskBlob {
+	b := &diskBlob{store: s, key: key, size: size, index: index{groups: map[int64]*stored{}}}
+	b.idle = sync.NewCond(&b.mu)
+	return b
+}
+
+// writable says whether this process may write the blob.
+func (b *diskBlob) writable() bool { return b.store.lock != nil }
+
+// load reads the map. A blob that cannot be read is as good as none; if this process may, it is removed.
+func (b *diskBlob) load() {
+	err := b.tryLoad()
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	b.closeFiles()
+	b.index = index{groups: map[int64]*stored{}}
+	if b.writable() && errors.Is(err, errMap) {
+		name := b.store.name(b.key)
+		b.store.root.Remove(name + ".map")
+		b.store.root.Remove(name + ".data")
+	} else {
+		b.broken = true
+	}
+	b.store.log.Warn("a blob of the cache cannot be used", "key", fmt.Sprintf("%x", b.key[:6]), "err", err)
+}
+
+func (b *diskBlob) tryLoad() error {
+	flag := os.O_RDONLY
+	if b.writable() {
+		flag = os.O_RDWR
+	}
+	name := b.store.name(b.key)
+	log, info, err := b.openFile(name+".map", flag|os.O_APPEND)
+	if err != nil {
+		return err
+	}
+	b.log = log
+	raw := make([]byte, info.Size())
+	if _, err := io.ReadFull(log, raw); err != nil {
+		return err
+	}
+	x, good, err := parseMap(raw, mapHead{b.key, b.size})
+	if err != nil {
+		return err
+	}
+	head, _ := decodeHead(raw)
+	if b.data, _, err = b.openFile(name+".data", flag); err != nil {
+		return fmt.Errorf("%w: no data: %w", errMap, err)
+	}
+	b.size, b.index, b.logged = head.size, x, int64(good)
+	b.used = info.ModTime().Unix()
+	for _, g := range x.groups {
+		g.used = b.used
+	}
+	if b.writable() && good < len(raw) {
+		return log.Truncate(int64(good))
+	}
+	return nil
+}
+
+// openFile opens a regular file of the store.
+func (b *diskBlob) openFile(name string, flag int) (*os.File, os.FileInfo, error) {
+	f, err := b.store.root.OpenFile(name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: %s is not a regular file", errMap, name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+// sized says whether the blob has the size, which it takes if it has none yet.
+func (b *diskBlob) sized(size int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.size < 0 {
+		b.size = size
+	}
+	return b.size == size
+}
+
+func (b *diskBlob) cellLen(i int64) int64 { return min(cellSize, b.size-i<<cellLog2) }
+
+// present is the cells of a group that are there.
+func (b *diskBlob) present(group int64) uint16 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g := b.index.groups[group]; g != nil {
+		return g.have
+	}
+	return 0
+}
+
+// complete says whether every cell is there.
+func (b *diskBlob) complete() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size > 0 && b.index.cells == cellsOf(b.size)
+}
+
+// read fills buffers, each as long as its cell, from cells that follow each other, and says which of them are right. A cell whose checksum
+// is wrong is forgotten.
+func (b *diskBlob) read(first int64, bufs [][]byte) (good []bool) {
+	good = make([]bool, len(bufs))
+	sums := make([]uint32, len(bufs))
+	if !b.hold(first, good, sums) {
+		return good
+	}
+	n := preadv(b.data, bufs, first<<cellLog2)
+	for i, p := range bufs {
+		had := good[i]
+		n -= len(p)
+		good[i] = had && n >= 0 && checksum(p) == sums[i]
+		switch {
+		case good[i]:
+			b.store.stats.diskBytes.Add(int64(len(p)))
+		case had:
+			b.store.stats.badCells.Add(1)
+			b.forget(first+int64(i), sums[i])
+		}
+	}
+	b.unhold(first, len(bufs))
+	return good
+}
+
+// hold keeps the groups of cells from being punched while they are read, and notes which cells are there.
+func (b *diskBlob) hold(first int64, there []bool, sums []uint32) (any bool) {
+	now := b.store.now().Unix()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range there {
+		c := first + int64(i)
+		g := b.index.groups[c/pieceCells]
+		if g == nil {
+			continue
+		}
+		g.pins++
+		if g.have>>(c%pieceCells)&1 != 0 {
+			there[i], sums[i], any = true, g.sums[c%pieceCells], true
+			g.used, b.used = now, now
+		}
+	}
+	if !any {
+		b.unpinGroups(first, len(there))
+	}
+	return any
+}
+
+func (b *diskBlob) unhold(first int64, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unpinGroups(first, n)
+}
+
+// unpinGroups undoes the pins of hold: one a cell. Groups are never taken out of the index. b.mu is held.
+func (b *diskBlob) unpinGroups(first int64, n int) {
+	for i := range int64(n) {
+		if g := b.index.groups[(first+i)/pieceCells]; g != nil {
+			g.pins--
+		}
+	}
+	b.idle.Broadcast()
+}
+
+// forget drops a cell that turned out to be bad, unless it was written again meanwhile.
+func (b *diskBlob) forget(i int64, sum uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g, bit := b.index.groups[i/pieceCells], uint16(1)<<(i%pieceCells)
+	if g.have&bit != 0 && g.sums[i%pieceCells] == sum {
+		b.index.clear(i, 1)
+	}
+}
+
+// preadv reads as much as it can and returns how many bytes that is.
+func preadv(f *os.File, bufs [][]byte, off int64) (total int) {
+	for len(bufs) > 0 {
+		k := min(len(bufs), 512)
+		n, err := unix.Preadv(int(f.Fd()), bufs[:k], off)
+		if err == unix.EINTR {
+			continue
+		}
+		want := 0
+		for _, p := range bufs[:k] {
+			want += len(p)
+		}
+		total += max(0, n)
+		if err != nil || n < want {
+			return total
+		}
+		off, bufs = off+int64(n), bufs[k:]
+	}
+	return total
+}
+
+// write keeps cells that follow each other and lie in one group. Cells that are there, or that somebody else is writing, are left out.
+func (b *diskBlob) write(first int64, bufs [][]byte) {
+	mask := b.own(first, len(bufs))
+	for mask != 0 {
+		at := bits.TrailingZeros16(mask)
+		n := bits.TrailingZeros16(^(mask >> at))
+		part := bufs[int64(at)-first%pieceCells:][:n]
+		cell := first - first%pieceCells + int64(at)
+		sums, err := b.put(cell, part)
+		b.disown(cell, n, sums)
+		if err != nil {
+			b.disown(cell+int64(n), bits.Len16(mask)-at-n, nil)
+			if !errors.Is(err, errNoRoom) {
+				b.store.stop(err)
+			}
+			return
+		}
+		mask &^= (1<<n - 1) << at
+	}
+}
+
+// own claims cells of one group for writing: those neither there nor claimed. The bits are the cells' places in the group.
+func (b *diskBlob) own(first int64, n int) uint16 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.broken || !b.writable() {
+		return 0
+	}
+	g := b.index.groups[first/pieceCells]
+	if g == nil {
+		g = &stored{}
+		b.index.groups[first/pieceCells] = g
+	}
+	mask := uint16((1<<n-1)<<(first%pieceCells)) &^ (g.have | g.busy)
+	g.busy |= mask
+	return mask
+}
+
+// disown ends a claim; the cells are there from now on if they have checksums.
+func (b *diskBlob) disown(first int64, n int, sums []uint32) {
+	now := b.store.now().Unix()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := b.index.groups[first/pieceCells]
+	g.busy &^= uint16((1<<n - 1) << (first % pieceCells))
+	for i, s := range sums {
+		b.index.set(first+int64(i), s)
+		g.used, b.used = now, now
+	}
+}
+
+var errNoRoom = errors.New("no room in the cache")
+
+// put writes cells that this writer owns: the data, then the record.
+func (b *diskBlob) put(first int64, bufs [][]byte) (sums []uint32, err error) {
+	var total int64
+	for _, p := range bufs {
+		total += int64(len(p))
+		sums = append(sums, checksum(p))
+	}
+	if !b.store.room(total) {
+		return nil, errNoRoom
+	}
+	if err = b.files(); err == nil {
+		err = pwritev(b.data, bufs, first<<cellLog2)
+	}
+	if err == nil {
+		err = b.record(record{kind: recordFill, first: first, count: uint32(len(sums)), sums: sums})
+	}
+	if err != nil {
+		b.store.giveBack(total)
+		return nil, err
+	}
+	b.store.stats.stored.Add(total)
+	return sums, nil
+}
+
+func pwritev(f *os.File, bufs [][]byte, off int64) error {
+	want := 0
+	for _, p := range bufs {
+		want += len(p)
+	}
+	for {
+		n, err := unix.Pwritev(int(f.Fd()), bufs, off)
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && n < want {
+			err = unix.ENOSPC
+		}
+		return err
+	}
+}
+
+// files makes the two files of a blob that has none yet.
+func (b *diskBlob) files() error {
+	b.create.Lock()
+	defer b.create.Unlock()
+	if b.log != nil {
+		return nil
+	}
+	root, name := b.store.root, b.store.name(b.key)
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	data, _, err := b.openFile(name+".data", os.O_CREATE|os.O_TRUNC|os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	log, _, err := b.openFile(name+".map", os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND)
+	if err == nil {
+		_, err = log.Write(mapHead{b.key, b.size}.encode())
+	}
+	if err = errors.Join(err, data.Truncate(b.size)); err != nil {
+		data.Close()
+		if log != nil {
+			log.Close()
+		}
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data, b.log, b.logged = data, log, mapHeader
+	return nil
+}
+
+// record appends to the map; what a failed append left is cut off.
+func (b *diskBlob) record(r record) error {
+	p := r.append(nil)
+	b.append.Lock()
+	defer b.append.Unlock()
+	_, err := b.log.Write(p)
+	if err == nil {
+		b.logged += int64(len(p))
+		return nil
+	}
+	if cut := b.log.Truncate(b.logged); cut != nil {
+		b.mu.Lock()
+		b.broken = true
+		b.mu.Unlock()
+	}
+	return err
+}
+
+// victims appends the groups that may be evicted.
+func (b *diskBlob) victims(out []victim) []victim {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pinned > 0 {
+		return out
+	}
+	for k, g := range b.index.groups {
+		if g.have != 0 {
+			out = append(out, victim{used: g.used, key: b.key, blob: b, group: k})
+		}
+	}
+	return out
+}
+
+// groups is the numbers of the groups that have cells.
+func (b *diskBlob) groups() (out []int64) {
+	for _, v := range b.victims(nil) {
+		out = append(out, v.group)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// evict frees the cells of a group: it says so in the map, waits for those who read them, and punches them out of the data file. It returns
+// the bytes freed.
+func (b *diskBlob) evict(group int64) (freed int64) {
+	mask := b.unhave(group)
+	for left := mask; left != 0; {
+		at := bits.TrailingZeros16(left)
+		n := bits.TrailingZeros16(^(left >> at))
+		left &^= (1<<n - 1) << at
+		first := group*pieceCells + int64(at)
+		if err := b.record(record{kind: recordTomb, first: first, count: uint32(n)}); err != nil {
+			b.store.stop(err) // the checksums still tell that the cells are gone
+		}
+		freed += b.punch(group, first, int64(n))
+	}
+	b.mu.Lock()
+	b.index.groups[group].busy &^= mask
+	b.mu.Unlock()
+	b.store.giveBack(freed)
+	return freed
+}
+
+// unhave takes the cells of a group away from readers and keeps writers off them.
+func (b *diskBlob) unhave(group int64) uint16 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := b.index.groups[group]
+	if b.pinned > 0 || g == nil {
+		return 0
+	}
+	mask := g.have &^ g.busy
+	g.busy |= mask
+	for m := mask; m != 0; m &= m - 1 {
+		b.index.clear(group*pieceCells+int64(bits.TrailingZeros16(m)), 1)
+	}
+	return mask
+}
+
+// punch frees the blocks of cells once nobody reads them.
+func (b *diskBlob) punch(group, first, n int64) int64 {
+	b.mu.Lock()
+	for b.index.groups[group].pins > 0 {
+		b.idle.Wait()
+	}
+	b.mu.Unlock()
+	bytes := min((first+n)<<cellLog2, b.size) - first<<cellLog2
+	err := unix.Fallocate(int(b.data.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, first<<cellLog2, bytes)
+	if err != nil {
+		b.store.stop(err)
+		return 0
+	}
+	return bytes
+}
+
+// drop frees everything, because it is wrong.
+func (b *diskBlob) drop() {
+	if !b.writable() {
+		b.mu.Lock()
+		b.index.clear(0, cellsOf(b.size))
+		b.mu.Unlock()
+		return
+	}
+	for _, g := range b.groups() {
+		b.evict(g)
+	}
+}
+
+// rest is when the blob was last used and how many bytes of it are on disk.
+func (b *diskBlob) rest() (used, bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used, min(b.index.cells<<cellLog2, max(0, b.size))
+}
+
+// close notes on the map file when the blob was last used, and closes both.
+func (b *diskBlob) close() {
+	b.mu.Lock()
+	used := b.used
+	b.mu.Unlock()
+	if b.writable() && b.log != nil && used > 0 {
+		t := time.Unix(used, 0)
+		b.store.root.Chtimes(b.store.name(b.key)+".map", t, t)
+	}
+	b.closeFiles()
+}
+
+func (b *diskBlob) closeFiles() {
+	for _, f := range []*os.File{b.data, b.log} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	b.data, b.log = nil, nil
+}

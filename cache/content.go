@@ -1,0 +1,144 @@
+package cache
+
+import (
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"weightfs/sources"
+)
+
+// content is the bytes of a blob, shared by all files that have its ID.
+type content struct {
+	id     sources.ID
+	size   int64
+	sha256 bool // the ID is the SHA-256 of the bytes
+	load   sync.Once
+	blobs  []*diskBlob // where its cells are on disk; the first is the one that is written
+
+	// Guarded by memory.mu.
+	cells   table
+	bad     map[int64]failure // cells that failed a moment ago
+	err     error             // for ever: the source changed or is corrupt
+	dropped bool              // was found corrupt once
+}
+
+// contentOf finds or makes the content of an ID. One without a name is never shared.
+func (c *Cache) contentOf(id sources.ID, e *sources.Entry) *content {
+	fresh := &content{id: id, size: e.Size, sha256: e.SHA256 != "" && hex.EncodeToString(id[:]) == e.SHA256, cells: table{}}
+	if id == (sources.ID{}) {
+		return fresh
+	}
+	c.mu.Lock()
+	ct := c.contents[id]
+	if ct == nil || ct.size != e.Size {
+		ct = fresh
+		c.contents[id] = ct
+	}
+	c.mu.Unlock()
+	ct.load.Do(func() { ct.blobs = c.disk.open(id, e.Size) })
+	c.verifyIfComplete(ct)
+	return ct
+}
+
+// cellLen is the number of bytes of a cell.
+func (ct *content) cellLen(i int64) int { return int(min(cellSize, ct.size-i<<cellLog2)) }
+
+// onDisk is the cells of a group that are on disk somewhere.
+func (ct *content) onDisk(group int64) uint16 {
+	var m uint16
+	for _, b := range ct.blobs {
+		m |= b.present(group)
+	}
+	return m
+}
+
+// recent is the error of a cell that failed a moment ago, or of the content for ever. memory.mu is held.
+func (ct *content) recent(i int64, now func() time.Time) error {
+	if ct.err != nil {
+		return ct.err
+	}
+	if len(ct.bad) == 0 {
+		return nil
+	}
+	f, ok := ct.bad[i]
+	if !ok {
+		return nil
+	}
+	if now().Before(f.until) {
+		return f.err
+	}
+	delete(ct.bad, i)
+	return nil
+}
+
+// remember keeps the error of cells that failed. memory.mu is held.
+func (ct *content) remember(cells []*cell, err error, now, until time.Time) {
+	if ct.bad == nil {
+		ct.bad = map[int64]failure{}
+	}
+	for i, f := range ct.bad {
+		if !now.Before(f.until) {
+			delete(ct.bad, i)
+		}
+	}
+	for _, c := range cells {
+		ct.bad[c.index] = failure{err, until}
+	}
+}
+
+// dropContent forgets every cell of a content, in memory and on disk.
+func (c *Cache) dropContent(ct *content) {
+	c.mem.mu.Lock()
+	ct.cells.all(func(x *cell) { c.mem.drop(x) })
+	c.mem.grant()
+	c.mem.mu.Unlock()
+	for _, b := range ct.blobs {
+		b.drop()
+	}
+}
+
+// readDisk fills cells that follow each other from disk and returns those that could not be: bad ones are misses.
+func (c *Cache) readDisk(ct *content, cells []*cell) []*cell {
+	for _, b := range ct.blobs {
+		var bad []*cell
+		for len(cells) > 0 {
+			n := follow(cells)
+			good := b.read(cells[0].index, buffers(cells[:n]))
+			for i, x := range cells[:n] {
+				if !good[i] {
+					bad = append(bad, x)
+				}
+			}
+			cells = cells[n:]
+		}
+		cells = bad
+	}
+	return cells
+}
+
+// follow is how many of the cells, from the first, follow each other.
+func follow(cells []*cell) int {
+	n := 1
+	for n < len(cells) && cells[n].index == cells[n-1].index+1 {
+		n++
+	}
+	return n
+}
+
+func buffers(cells []*cell) [][]byte {
+	out := make([][]byte, len(cells))
+	for i, c := range cells {
+		out[i] = c.buf
+	}
+	return out
+}
+
+// store writes cells of one group, which follow each other, to disk if they may be kept there.
+func (c *Cache) store(ct *content, cells []*cell) {
+	if len(ct.blobs) == 0 || len(cells) == 0 {
+		return
+	}
+	ct.blobs[0].write(cells[0].index, buffers(cells))
+	c.verifyIfComplete(ct)
+}

@@ -1,0 +1,214 @@
+package cache
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"weightfs/sources"
+)
+
+// disk is the cache directory as this process sees it. One process at a time writes and evicts in a directory: the one that has its lock
+// file locked. Any other reads there and keeps what it fetches in a directory of its own below, which goes when it ends.
+type disk struct {
+	dir    string
+	own    *store // what this process writes; nil if it can write nowhere
+	shared *store // what another process writes; nil if own is the directory itself
+}
+
+// DefaultDir is where the cache is kept unless a user says otherwise: $XDG_CACHE_HOME/weightfs, or the system's equivalent.
+func DefaultDir() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no place for a cache: %w: set XDG_CACHE_HOME or name a directory", err)
+	}
+	return filepath.Join(base, "weightfs"), nil
+}
+
+func openDisk(o Options, stats *counters) (*disk, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil && !errors.Is(err, syscall.EROFS) {
+		return nil, fmt.Errorf("make the cache directory: %w", err)
+	}
+	root, err := openPrivate(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockIn(root)
+	d := &disk{dir: o.Dir}
+	switch {
+	case err == nil:
+		removeLeftOver(root)
+		d.own, err = newStore(root, lock, o, stats)
+	case errors.Is(err, unix.EWOULDBLOCK):
+		d.shared, _ = newStore(root, nil, o, stats)
+		d.own, err = privateStore(root, o, stats)
+	case errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES):
+		o.Log.Warn("the cache directory cannot be written: nothing will be added to it", "dir", o.Dir, "err", err)
+		d.shared, err = newStore(root, nil, o, stats)
+	default:
+		root.Close()
+		err = fmt.Errorf("lock the cache directory %s: %w", o.Dir, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// openPrivate opens a directory that must be the user's own and that nobody else can write to.
+func openPrivate(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the cache directory: %w", err)
+	}
+	info, err := root.Stat(".")
+	if err != nil {
+		root.Close()
+		return nil, fmt.Errorf("open the cache directory: %w", err)
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	if int(st.Uid) != os.Geteuid() {
+		root.Close()
+		return nil, fmt.Errorf("the cache directory %s belongs to user %d, not to you: name another with --cache-dir", dir, st.Uid)
+	}
+	if st.Mode&0o022 != 0 {
+		root.Close()
+		return nil, fmt.Errorf("others can write to the cache directory %s (mode %03o): chmod go-w it, or name another with --cache-dir", dir, st.Mode&0o777)
+	}
+	return root, nil
+}
+
+// lockIn takes the lock of a directory; the error is EWOULDBLOCK if another process has it. Closing the file gives it up.
+func lockIn(root *os.Root) (*os.File, error) {
+	f, err := root.OpenFile("lock", os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// privateDirs holds the directories of processes that could not get the lock.
+const privateDirs = "private"
+
+func privateStore(root *os.Root, o Options, stats *counters) (*store, error) {
+	name := filepath.Join(privateDirs, rand.Text())
+	if err := root.MkdirAll(name, 0o700); err != nil {
+		return nil, fmt.Errorf("make a cache directory of this process: %w", err)
+	}
+	sub, err := root.OpenRoot(name)
+	if err != nil {
+		return nil, fmt.Errorf("open the cache directory of this process: %w", err)
+	}
+	lock, err := lockIn(sub)
+	if err != nil {
+		sub.Close()
+		return nil, fmt.Errorf("lock the cache directory of this process: %w", err)
+	}
+	s, err := newStore(sub, lock, o, stats)
+	if err == nil {
+		s.temporary = func() error { return os.RemoveAll(filepath.Join(o.Dir, name)) }
+	}
+	return s, err
+}
+
+// removeLeftOver removes private directories of processes that are gone.
+func removeLeftOver(root *os.Root) {
+	f, err := root.Open(privateDirs)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	for _, name := range names {
+		name = filepath.Join(privateDirs, name)
+		sub, err := root.OpenRoot(name)
+		if err != nil {
+			continue
+		}
+		if lock, err := lockIn(sub); err == nil {
+			root.RemoveAll(name)
+			lock.Close()
+		}
+		sub.Close()
+	}
+}
+
+// open is the places on disk where the cells of a blob are, the one that is written first. None without a directory.
+func (d *disk) open(id sources.ID, size int64) []*diskBlob {
+	if d == nil || id == (sources.ID{}) {
+		return nil
+	}
+	var out []*diskBlob
+	for _, s := range []*store{d.own, d.shared} {
+		if s == nil {
+			continue
+		}
+		if b := s.open(id, size); b != nil {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// loadObject is a small thing that was kept whole under a key, or nil.
+func (d *disk) loadObject(key sources.ID, limit int64) []byte {
+	if d == nil || key == (sources.ID{}) {
+		return nil
+	}
+	for _, s := range []*store{d.own, d.shared} {
+		if s == nil {
+			continue
+		}
+		if b := s.load(key, limit); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// storeObject keeps a small thing whole, if it may.
+func (d *disk) storeObject(key sources.ID, p []byte) {
+	if d == nil || d.own == nil || key == (sources.ID{}) || len(p) == 0 {
+		return
+	}
+	b := d.own.open(key, int64(len(p)))
+	if b == nil {
+		return
+	}
+	defer d.own.release(b)
+	cells := cellsIn(p)
+	for first := 0; first < len(cells); first += pieceCells {
+		b.write(int64(first), cells[first:min(first+pieceCells, len(cells))])
+	}
+}
+
+func (d *disk) close() error {
+	var errs []error
+	for _, s := range []*store{d.own, d.shared} {
+		if s != nil {
+			errs = append(errs, s.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *disk) report(s *Stats) {
+	if d == nil {
+		return
+	}
+	s.Dir = d.dir
+	if d.own != nil {
+		d.own.mu.Lock()
+		defer d.own.mu.Unlock()
+		s.DiskUsed, s.DiskSize = d.own.used, d.own.limit
+	}
+}

@@ -1,0 +1,236 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"weightfs/sources"
+)
+
+// run is one fetch: pending cells that follow each other in one file, each with a pin of the run.
+type run struct {
+	file   *file
+	cells  []*cell
+	ctx    context.Context // of the reader that started it, without its end
+	wanted bool            // has a cell that a reader waits for; guarded by memory.mu
+}
+
+// runs is the queue of fetches of one source. memory.mu guards it.
+type runs struct {
+	cache  *Cache
+	queue  []*run
+	active int
+	ahead  int // those of active that were not wanted when they started
+}
+
+func (q *runs) init(c *Cache) { q.cache = c }
+
+// startRuns makes runs of claimed cells, those with demanded cells first, and starts what the limit allows. memory.mu is held.
+func (f *Files) startRuns(ctx context.Context, claims []claim) {
+	if len(claims) == 0 {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	sortClaims(claims)
+	var ahead []*run
+	for _, part := range consecutive(claims) {
+		for chunk := range slices.Chunk(part, runCells) {
+			if r := f.newRun(ctx, chunk); r.wanted {
+				f.runs.queue = append(f.runs.queue, r)
+			} else {
+				ahead = append(ahead, r)
+			}
+		}
+	}
+	f.runs.queue = append(f.runs.queue, ahead...)
+	f.runs.dispatch()
+}
+
+func (f *Files) newRun(ctx context.Context, claims []claim) *run {
+	r := &run{file: &f.files[claims[0].file], ctx: ctx, cells: make([]*cell, len(claims))}
+	for i, x := range claims {
+		r.cells[i] = x.cell
+		x.cell.run = r
+		r.wanted = r.wanted || x.cell.read
+	}
+	return r
+}
+
+// dispatch starts runs while there is room: first those that a reader waits for, then the others up to three quarters of the limit.
+// memory.mu is held, and the caller counts as work of the cache.
+func (q *runs) dispatch() {
+	limit := q.cache.opt.Fetches
+	for q.active < limit && len(q.queue) > 0 {
+		i := slices.IndexFunc(q.queue, func(r *run) bool { return r.wanted })
+		isAhead := i < 0
+		if isAhead {
+			if q.ahead >= max(1, limit*3/4) {
+				return
+			}
+			i = 0
+			q.ahead++
+		}
+		r := q.queue[i]
+		q.queue = slices.Delete(q.queue, i, i+1)
+		q.active++
+		q.cache.work.Add(1)
+		go func() {
+			defer q.cache.work.Done()
+			r.fetch(q.cache)
+			q.finish(isAhead)
+		}()
+	}
+}
+
+func (q *runs) finish(wasAhead bool) {
+	q.cache.mem.mu.Lock()
+	defer q.cache.mem.mu.Unlock()
+	q.active--
+	if wasAhead {
+		q.ahead--
+	}
+	q.dispatch()
+}
+
+// fetch fills the cells of the run one by one. After a passing failure it goes on at the first missing cell; each cell that arrives
+// gives it the whole deadline again. Cells that never arrive fail, and answer with the error for a while.
+func (r *run) fetch(c *Cache) {
+	ctx, b := c.bound(r.ctx)
+	defer b.stop()
+	w := &writer{cache: c, cells: r.cells}
+	tries := 0
+	for w.next < len(r.cells) {
+		err := sources.Retry(ctx, func(ctx context.Context) error {
+			c.stats.request(tries)
+			tries++
+			at := w.next
+			err := r.stream(ctx, w, b)
+			if w.next > at && errors.Is(err, sources.ErrTemporary) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			w.flush()
+			r.fail(c, r.cells[w.next:], b.explain(ctx, err))
+			return
+		}
+	}
+}
+
+// stream asks for the missing cells of the run and fills them as they arrive.
+func (r *run) stream(ctx context.Context, w *writer, b *bound) error {
+	o := r.file.open.Load()
+	first, last := r.cells[w.next], r.cells[len(r.cells)-1]
+	off := first.index << cellLog2
+	body, err := o.blob.Stream(ctx, off, last.index<<cellLog2+int64(len(last.buf))-off)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	for _, x := range r.cells[w.next:] {
+		n, err := io.ReadFull(body, x.buf)
+		w.cache.stats.fetched.Add(int64(n))
+		if err != nil {
+			return r.short(x, n, err)
+		}
+		b.progress()
+		w.add(x)
+	}
+	return nil
+}
+
+// short is the error of a body that ended early: a source reports that itself, but a wrong one must not pass for the end of a file.
+func (r *run) short(x *cell, n int, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return r.file.fault("read", x.index<<cellLog2, int64(len(x.buf)), fmt.Errorf("%w: the body ended after %d bytes: %w", sources.ErrTemporary, n, err))
+	}
+	return err
+}
+
+// fail ends cells that did not arrive.
+func (r *run) fail(c *Cache, cells []*cell, err error) {
+	c.stats.failed.Add(int64(len(cells)))
+	c.opt.Log.Warn("fetch failed", "path", r.file.entry.Path, "cells", len(cells), "err", err)
+	now := c.opt.Now()
+	c.mem.mu.Lock()
+	defer c.mem.mu.Unlock()
+	ct := cells[0].content
+	if errors.Is(err, sources.ErrChanged) {
+		ct.err = err
+	} else if !errors.Is(err, ErrClosed) {
+		ct.remember(cells, err, now, now.Add(c.opt.Bad))
+	}
+	for _, x := range cells {
+		c.mem.fail(x, err)
+		c.mem.unpin(x)
+	}
+	c.mem.grant()
+}
+
+// writer takes the cells of a run as they arrive: readers have them at once, the disk in pieces of 2 MiB, aligned, where the run allows.
+type writer struct {
+	cache *Cache
+	cells []*cell
+	next  int // cells that have arrived
+	kept  int // cells that were given to the disk, and whose pins are gone
+}
+
+func (w *writer) add(c *cell) {
+	w.cache.mem.mu.Lock()
+	w.cache.mem.fill(c)
+	w.cache.mem.mu.Unlock()
+	w.next++
+	if (c.index+1)%pieceCells == 0 || w.next == len(w.cells) {
+		w.flush()
+	}
+}
+
+// flush gives what has arrived to the disk. All of it lies in one piece.
+func (w *writer) flush() {
+	piece := w.cells[w.kept:w.next]
+	if len(piece) == 0 {
+		return
+	}
+	w.cache.store(piece[0].content, piece)
+	w.cache.mem.release(piece...)
+	w.kept = w.next
+}
+
+// bound ends detached work: when the cache closes, or when nothing arrived for the deadline.
+type bound struct {
+	timer    *time.Timer
+	deadline time.Duration
+	cancel   context.CancelCauseFunc
+	unhook   func() bool
+}
+
+func (c *Cache) bound(ctx context.Context) (context.Context, *bound) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	b := &bound{deadline: c.opt.Deadline, cancel: cancel}
+	b.unhook = context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })
+	b.timer = time.AfterFunc(b.deadline, func() {
+		cancel(fmt.Errorf("%w: gave up after %v without a cell", sources.ErrTemporary, b.deadline))
+	})
+	return ctx, b
+}
+
+func (b *bound) progress() { b.timer.Reset(b.deadline) }
+
+func (b *bound) stop() {
+	b.timer.Stop()
+	b.unhook()
+	b.cancel(nil)
+}
+
+// explain adds to an error why the work was ended, if it was.
+func (b *bound) explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
