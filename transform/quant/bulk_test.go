@@ -2,6 +2,7 @@ package quant
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 )
@@ -92,7 +93,76 @@ func bulks() []bulk {
 			hash: "0fc07b917d49a8b779b899ff1556c7bcb77156994f077810d1b17f0740d91519"},
 		{name: "mlx-3b-g32", format: "mlx", make: mlxBulk(8, 64, 3, 32), config: Config{Bits: 3, GroupSize: 32}, inputHash: "9184f15ea4c22650",
 			hash: "ae11f09bd40a46bf6dbdf82e570b557c5a82dd40daf010dc7db7fa393110e3a2"},
+		{name: "nvfp4-comfy", format: "comfy", inputHash: "b31aae8c961d2a29", hash: "d0aad18eb8b8aaeb4a995259b00386bf6155970c200f8774335cb0da61b3d40a",
+			make: func(s *stream) (map[string]file, []string) {
+				return map[string]file{
+					"weight": {"U8", []int64{48, 24}, s.take(48 * 24)}, "weight_scale": {"F8_E4M3", []int64{128, 4}, s.e4m3s(512)},
+					"weight_scale_2": {"F32", nil, s.f32s(1)}, "bias": {"BF16", []int64{40}, make([]byte, 80)},
+					"comfy_quant": {"U8", []int64{19}, []byte(`{"format": "nvfp4"}`)},
+				}, []string{"weight", "weight_scale", "weight_scale_2"}
+			}},
+		{name: "gptq-v1-4b-perm", format: "gptq", make: gptqBulk(64, 32, 4, 16, true), config: Config{Method: "gptq"}, inputHash: "8b65fbbe8b3dbeba",
+			hash: "e27554c7bf31d19e5883669521cf96bfa2cc537b981d6a4b7aaef2b1f73109f8"},
+		{name: "gptq-v2-4b", format: "gptq", make: gptqBulk(64, 32, 4, 16, false), config: gptqV2, inputHash: "6d00600c784434e8",
+			hash: "94d2c60206bc65fd2f908cb9940a26949ed656771422d0d95495af7bbba097d5"},
+		{name: "gptq-v1-8b", format: "gptq", make: gptqBulk(64, 32, 8, 32, false), config: Config{Method: "gptq"}, inputHash: "52ff3271f2a1f570",
+			hash: "07b0bedc4317586329a811fb729d5c6730c6fb84fbdaa99853c3a7057b4367da"},
+		{name: "gptq-v1-3b", format: "gptq", make: gptqBulk(64, 32, 3, 32, false), config: Config{Method: "gptq"}, inputHash: "741ed7e5e2ef2ecf",
+			hash: "91c5905ce5a75ef34a602f04dea0f2686af27e9be0ef0cf30d370c30af993586"},
+		{name: "gptq-v1-2b", format: "gptq", make: gptqBulk(64, 32, 2, 32, false), config: Config{Method: "gptq"}, inputHash: "db70b331ddaf85eb",
+			hash: "dc3ae0c807f2ba482d83e1ef84f8da64a6866290b147438bede175d07516ff40"},
+		{name: "awq-gemm", format: "awq", inputHash: "bf061f5675529690", hash: "50a4316d38d1351e5aae59ed8d69fb128817442258aae70955315db2e907aad4",
+			make: func(s *stream) (map[string]file, []string) {
+				return map[string]file{
+					"qweight": {"I32", []int64{64, 4}, s.words(256)}, "qzeros": {"I32", []int64{2, 4}, s.words(8)}, "scales": {"F16", []int64{2, 32}, s.f16s(64)},
+				}, []string{"qweight", "qzeros", "scales"}
+			}},
+		{name: "nf4-nested", format: "bitsandbytes-4bit", make: nf4Bulk, inputHash: "84e2374439d423b6",
+			hash: "8a4c793a6deae1b350cd45a4b79481fa229d4469566855824a7e964d6643a2b5"},
+		{name: "bnb-int8", format: "bitsandbytes-int8", inputHash: "8fec58393e100da6", hash: "bf96d4dac6c265b44feac66764de7352dc3887fc7c695319249c5eecd8e68fed",
+			make: func(s *stream) (map[string]file, []string) {
+				return map[string]file{
+					"weight": {"I8", []int64{16, 24}, s.take(16 * 24)}, "weight_format": {"U8", nil, []byte{0}},
+					"SCB": {"F32", []int64{16}, each(16, func() []byte { return le32(0x3F000000 + s.u32()&0x00FFFFFF) })},
+				}, []string{"weight", "SCB"}
+			}},
 	}
+}
+
+var gptqV2 = Config{Method: "gptq", Raw: []byte(`{"quant_method":"gptq","checkpoint_format":"gptq_v2"}`)}
+
+func gptqBulk(in, out, bits, group int, permuted bool) func(*stream) (map[string]file, []string) {
+	return func(s *stream) (map[string]file, []string) {
+		groups := in / group
+		index := gIndex(in, group)
+		if !permuted {
+			index = nil
+			for k := range in {
+				index = append(index, le32(uint32(k/group))...)
+			}
+		}
+		return map[string]file{
+			"qweight": {"I32", []int64{int64(in * bits / 32), int64(out)}, s.words(in * bits / 32 * out)},
+			"qzeros":  {"I32", []int64{int64(groups), int64(out * bits / 32)}, s.words(groups * out * bits / 32)},
+			"scales":  {"F16", []int64{int64(groups), int64(out)}, s.f16s(groups * out)},
+			"g_idx":   {"I32", []int64{int64(in)}, index},
+		}, []string{"qweight", "qzeros", "scales", "g_idx"}
+	}
+}
+
+func nf4Bulk(s *stream) (map[string]file, []string) {
+	const blocks = 24*100/64 + 1
+	files := map[string]file{
+		"weight":        {"U8", []int64{1200, 1}, s.take(1200)},
+		bnbAbsmax:       {"U8", []int64{blocks}, s.take(blocks)},
+		bnbNestedMap:    {"F32", []int64{256}, each(256, func() []byte { return le32(0x3C000000 + s.u32()&0x03FFFFFF) })},
+		bnbNestedAbsmax: {"F32", []int64{1}, s.f32s(1)},
+		"offset":        {"F32", []int64{1}, le32(0x3C8F5C29)}, // only to check the input's hash
+	}
+	state := fmt.Sprintf(`{"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [24, 100], "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": %v}`,
+		float64(math.Float32frombits(0x3C8F5C29)))
+	files[bnbStateNF4] = file{"U8", []int64{int64(len(state))}, []byte(state)}
+	return files, []string{"weight", bnbAbsmax, bnbNestedMap, bnbNestedAbsmax, "offset"}
 }
 
 // ctConfig declares one config group of a bit width.

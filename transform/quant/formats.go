@@ -23,15 +23,25 @@ type format struct {
 // table lists every format, in the order in which they are tried: those with telling siblings first.
 func table() []format {
 	return []format{
+		refusedFormat(),
+		torchaoFormat(),
+		hqqFormat(),
+		comfyFormat(),
+		bitnetFormat(),
 		gptOSSFormat(),
 		nvfp4Format(),
 		mxfp4Format(),
 		modelOptInt4Format(),
 		deepseekFP4Format(),
 		ctPackFormat(),
+		bnb4Format(),
+		bnb8Format(),
+		gptqFormat(),
+		awqFormat(),
 		mlxFormat(),
 		fp8Format(),
 		activationFormat(),
+		leftoverFormat(),
 	}
 }
 
@@ -47,13 +57,13 @@ var knownSuffix = func() map[string]bool {
 	return known
 }()
 
-// TensorName joins a module's name and a suffix: "" is the module's name itself, a suffix that begins with "_" is appended as it is
-// (experts.gate_up_proj + _blocks), any other after a dot (down_proj + weight).
+// TensorName joins a module's name and a suffix: "" is the module's name itself, a suffix that begins with "_" or "." is appended as it is
+// (experts.gate_up_proj + _blocks, down_proj + ._weight_qdata), any other after a dot (down_proj + weight).
 func TensorName(module, suffix string) string {
 	switch {
 	case suffix == "":
 		return module
-	case suffix[0] == '_' || module == "":
+	case suffix[0] == '_' || suffix[0] == '.' || module == "":
 		return module + suffix
 	}
 	return module + "." + suffix
@@ -62,19 +72,22 @@ func TensorName(module, suffix string) string {
 // Split takes a tensor's name apart into module and suffix, the longest known suffix first. A name without a known suffix is its own
 // module, with suffix "".
 func Split(name string) (module, suffix string) {
-	if knownSuffix[name] && name[0] != '_' {
+	if knownSuffix[name] && name != "" && name[0] != '_' && name[0] != '.' {
 		return "", name
 	}
-	for i := 1; i < len(name); i++ {
-		switch {
-		case name[i] == '.' && i+1 < len(name) && name[i+1] != '_' && knownSuffix[name[i+1:]]:
+	for i := max(1, len(name)-longestSuffix); i < len(name); i++ {
+		switch c := name[i]; {
+		case c == '.' && i+1 < len(name) && name[i+1] != '_' && knownSuffix[name[i+1:]]:
 			return name[:i], name[i+1:]
-		case name[i] == '_' && knownSuffix[name[i:]]:
+		case (c == '_' || c == '.') && knownSuffix[name[i:]]:
 			return name[:i], name[i:]
 		}
 	}
 	return name, ""
 }
+
+// longestSuffix is the length of the longest suffix with its dot.
+var longestSuffix = len(Suffixes()[0].Suffix) + 1
 
 // Suffixes lists every suffix that marks a tensor of a group, longest first, then by name. "" is among them.
 func Suffixes() []Suffix {

@@ -5,3 +5,7 @@ package quant
 func (k scaled8) kernel() kernel { return refScaled8{k} }
 func (k fp4) kernel() kernel     { return refFP4{k} }
 func (k packed) kernel() kernel  { return refPacked{k} }
+
+func castKernel(dtype string) kernel { return refCast{castKinds[dtype]} }
+func (k gptq) kernel() colKernel     { return refGPTQ{k} }
+func (k bnb4) kernel() kernel        { return refBnb4{k} }

@@ -24,9 +24,10 @@ type rowInput struct {
 	rowBytes, perExpert int64
 	num, den            int64
 	size                int64 // of the whole input in bytes
+	skip                int64 // rows of the input before the first expert's
 	// unitBytes are the bytes of one unit of columns, for data of which a window inside a row needs only a part; 0: whole rows.
 	unitBytes int64
-	// whole inputs are needed as they are for every row.
+	// whole inputs are needed as they are for every row; with unitBytes they are one row that all rows share.
 	whole bool
 }
 
@@ -78,15 +79,20 @@ func (c *rowCodec) Tile() int64 {
 }
 
 // first and end are the rows of the input that output row i, counted over all experts, begins and ends with.
-func (in *rowInput) first(i, out int64) int64 { return i/out*in.perExpert + i%out*in.num/in.den }
+func (in *rowInput) first(i, out int64) int64 {
+	return in.skip + i/out*in.perExpert + i%out*in.num/in.den
+}
 func (in *rowInput) end(i, out int64) int64 {
-	return i/out*in.perExpert + ((i%out+1)*in.num+in.den-1)/in.den
+	return in.skip + i/out*in.perExpert + ((i%out+1)*in.num+in.den-1)/in.den
 }
 
 // span is the byte range of the input for output rows r0 (from column c0) to r1 (up to column c1), inclusive.
 func (c *rowCodec) span(in *rowInput, r0, c0, r1, c1 int64) (int64, int64) {
-	if in.whole {
+	if in.whole && (in.unitBytes == 0 || r0 != r1) {
 		return 0, in.size
+	}
+	if in.whole {
+		return c0 / c.unit * in.unitBytes, min((c1+c.unit-1)/c.unit*in.unitBytes, in.size)
 	}
 	start, end := in.first(r0, c.out)*in.rowBytes, in.end(r1, c.out)*in.rowBytes
 	if in.unitBytes > 0 {

@@ -1,0 +1,5 @@
+//go:build !purego
+
+package quant
+
+func (k gptq) kernel() colKernel { return refGPTQ{k} }
