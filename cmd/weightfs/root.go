@@ -43,9 +43,10 @@ func newRootCommand(u *ui) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().BoolVar(&u.json, "json", false, "what a command prints, and errors, as JSON")
 	root.AddCommand(
+		newMountCommand(u), newUmountCommand(u), newStatusCommand(u),
 		newLsCommand(u), newCatCommand(u), newCpCommand(u),
 		newInspectCommand(u), newExplainCommand(u),
-		newVersionCommand(u),
+		newServeCommand(u), newDemoCommand(u), newVersionCommand(u),
 	)
 	return root
 }

