@@ -267,7 +267,7 @@ func headerKey(id sources.ID) sources.ID {
 
 func (x *file) header(ctx context.Context, o *opened) ([]byte, error) {
 	if x.entry.Size < 8 {
-		return nil, x.fault("read", 0, 0, fmt.Errorf("no header: the file has %d bytes", x.entry.Size))
+		return nil, x.fault("read", 0, 0, fmt.Errorf("%w: too small for a safetensors header: %d bytes", sources.ErrCorrupt, x.entry.Size))
 	}
 	first := make([]byte, 8)
 	if err := x.readExact(ctx, o, first, 0); err != nil {
@@ -275,7 +275,7 @@ func (x *file) header(ctx context.Context, o *opened) ([]byte, error) {
 	}
 	n := binary.LittleEndian.Uint64(first)
 	if n > maxHeader || n > uint64(x.entry.Size-8) {
-		return nil, x.fault("read", 0, 8, fmt.Errorf("the header's length is %d: the file has %d bytes and the limit is %d", n, x.entry.Size, maxHeader))
+		return nil, x.fault("read", 0, 8, fmt.Errorf("%w: header of 8+%d bytes, file of %d, limit %d", sources.ErrCorrupt, n, x.entry.Size, maxHeader))
 	}
 	b := make([]byte, 8+n)
 	copy(b, first)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -43,11 +45,45 @@ to a remote source with an empty cache and the default budget. (Local files are 
 type explanation struct {
 	Path     string      `json:"path"` // of the virtual file
 	Size     int64       `json:"size"`
-	Pieces   int         `json:"pieces"`
 	Digest   string      `json:"planDigest"`
+	Pieces   []piece     `json:"pieces"`
 	Spans    []byteRange `json:"spans"`    // of the release that the file depends on, joined
 	Requests []byteRange `json:"requests"` // that reading the whole file sends, in the order they start
 	Bytes    int64       `json:"bytes"`    // of all requests
+}
+
+// piece is one piece of the plan.
+type piece struct {
+	Offset int64  `json:"offset"`
+	Length int64  `json:"length"`
+	Kind   string `json:"kind"`             // literal, zero, copy, rows, decode, repeat
+	What   string `json:"what,omitempty"`   // name of a literal or repeat, codec of a decode
+	Copies int64  `json:"copies,omitempty"` // of a repeat
+}
+
+func piecesOf(p *plan.Plan) []piece {
+	out := make([]piece, len(p.Pieces))
+	var at int64
+	for i, x := range p.Pieces {
+		q := piece{Offset: at, Length: x.Len()}
+		switch x := x.(type) {
+		case plan.Literal:
+			q.Kind, q.What = "literal", x.Name
+		case plan.Zero:
+			q.Kind = "zero"
+		case plan.Copy:
+			q.Kind = "copy"
+		case plan.Rows:
+			q.Kind = "rows"
+		case plan.Decode:
+			q.Kind, q.What = "decode", x.Codec.String()
+		case plan.Repeat:
+			q.Kind, q.What, q.Copies = "repeat", x.Name, x.N
+		}
+		out[i] = q
+		at += q.Length
+	}
+	return out
 }
 
 // byteRange is a range of one file of the release.
@@ -68,7 +104,7 @@ func (o *opened) explain(ctx context.Context, name string) (explanation, *plan.P
 	}
 	requests := o.requests(p)
 	x := explanation{
-		Path: name, Size: p.Size, Pieces: len(p.Pieces), Digest: fmt.Sprintf("%x", digest),
+		Path: name, Size: p.Size, Pieces: piecesOf(p), Digest: fmt.Sprintf("%x", digest),
 		Spans: o.ranges(p.Spans(0, p.Size)), Requests: o.ranges(requests),
 	}
 	for _, r := range requests {
@@ -105,15 +141,49 @@ func (u *ui) explain(o *opened, x explanation, p *plan.Plan) error {
 	for _, s := range x.Spans {
 		total += s.End - s.Start
 	}
-	u.printf("%s is %s (%d bytes) in %d pieces\n", x.Path, size(x.Size), x.Size, x.Pieces)
+	u.printf("%s is %s (%d bytes) in %d pieces\n", x.Path, size(x.Size), x.Size, len(x.Pieces))
 	u.printf("made from %s in %d spans of the release; reading it all sends %d requests for %s\n\n", size(total), len(x.Spans), len(x.Requests), size(x.Bytes))
 	u.printf("offset +length piece\n")
-	if err := plan.Text(u.out, p, o.filePath); err != nil {
+	lines := &firstLines{w: u.out, left: maxLines}
+	if err := plan.Text(lines, p, o.filePath); err != nil {
 		return err
 	}
+	lines.close()
 	u.printf("\nrequests\n")
+	lines = &firstLines{w: u.out, left: maxLines}
 	for _, r := range x.Requests {
-		u.printf("%s [%d, %d)\n", r.Path, r.Start, r.End)
+		fmt.Fprintf(lines, "%s [%d, %d)\n", r.Path, r.Start, r.End)
 	}
+	lines.close()
 	return nil
+}
+
+// maxLines is how much of a long list people want to see; --json has all of it.
+const maxLines = 100
+
+// firstLines passes the first lines on and counts the others.
+type firstLines struct {
+	w       io.Writer
+	left    int
+	dropped int
+}
+
+func (f *firstLines) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		if f.left == 0 {
+			f.dropped += bytes.Count(line, []byte{'\n'})
+			continue
+		}
+		if _, err := f.w.Write(line); err != nil {
+			return 0, err
+		}
+		f.left -= bytes.Count(line, []byte{'\n'})
+	}
+	return len(p), nil
+}
+
+func (f *firstLines) close() {
+	if f.dropped > 0 {
+		fmt.Fprintf(f.w, "... and %d lines more\n", f.dropped)
+	}
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"weightfs/internal/testrel"
 )
@@ -36,10 +39,18 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", e.WorkDir)
 			return nil
 		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "fuse" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			_, err := os.Stat("/dev/fuse")
+			return err == nil, nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"release": writeRelease,
 			"shard":   writeShard,
 			"exits":   exits,
+			"crash":   crash,
 		},
 	})
 }
@@ -84,4 +95,15 @@ func writeShard(ts *testscript.TestScript, neg bool, args []string) {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(args[1])))
 	b = append(append(b, args[1]...), make([]byte, n)...)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o666))
+}
+
+// crash is "crash DIR": the process behind the mount at DIR is ended with SIGKILL.
+func crash(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: crash DIR")
+	}
+	s, err := readStatus(ts.MkAbs(args[0]))
+	ts.Check(err)
+	ts.Check(unix.Kill(s.PID, unix.SIGKILL))
+	waitFor(context.Background(), s.PID)
 }

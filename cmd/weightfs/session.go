@@ -36,19 +36,28 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 type session struct {
 	cache   *cache.Cache
 	options *sources.Options
+	kept    int64 // bytes of decoded tiles that the reader of each release keeps
 }
 
-// open starts a session. The caller closes it.
-func (s *settings) open(log *slog.Logger) (*session, error) {
+// keptShare is the part of the memory budget that is for decoded tiles; the rest is the cache's.
+const keptShare = 8
+
+// open starts a session of so many releases. The caller closes it.
+func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	dir, err := s.dir()
 	if err != nil {
 		return nil, err
 	}
-	c, err := cache.New(cache.Options{Dir: dir, Size: int64(s.cacheSize), Memory: int64(s.memory), Log: log})
+	memory := int64(s.memory)
+	if memory == 0 {
+		memory = cache.DefaultMemory()
+	}
+	kept := memory / keptShare
+	c, err := cache.New(cache.Options{Dir: dir, Size: int64(s.cacheSize), Memory: memory - kept, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	return &session{cache: c, options: &sources.Options{
+	return &session{cache: c, kept: kept / int64(releases), options: &sources.Options{
 		TokenFile: s.tokenFile, UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
 	}}, nil
 }
@@ -91,7 +100,7 @@ func (s *session) openRelease(ctx context.Context, p place, extra ...plan.Node) 
 		return nil, err
 	}
 	o := &opened{place: p, listing: l, files: s.cache.Release(src, l)}
-	o.reader = plan.NewReader(o.files, s.cache.MaxGather())
+	o.reader = plan.NewReader(o.files, s.kept)
 	o.release = once(func(ctx context.Context) (*release.Release, error) { return release.Open(ctx, l, o.files) })
 	o.root = transform.Tree(l, o.release, extra...)
 	return o, nil
@@ -103,7 +112,7 @@ func (s *settings) openOne(ctx context.Context, arg string) (*session, *opened, 
 	if err != nil {
 		return nil, nil, err
 	}
-	session, err := s.open(nil)
+	session, err := s.open(1, nil)
 	if err != nil {
 		return nil, nil, err
 	}

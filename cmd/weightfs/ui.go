@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf16"
 
 	"github.com/dustin/go-humanize"
 
@@ -53,35 +55,65 @@ func (u *ui) table(rows [][]string) error {
 
 // printJSON prints v, indented.
 func (u *ui) printJSON(v any) error {
-	e := json.NewEncoder(u.out)
+	b, err := indentedJSON(v)
+	if err != nil {
+		return err
+	}
+	_, err = u.out.Write(b)
+	return err
+}
+
+func indentedJSON(v any) ([]byte, error) { return encodeJSON(v, "  ") }
+
+// encodeJSON is JSON in ASCII, so that names from a release cannot steer a terminal.
+func encodeJSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	var out []byte
+	for _, r := range b.String() {
+		switch {
+		case r < 0x7f:
+			out = append(out, byte(r))
+		case r < 0x10000:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		}
+	}
+	return out, nil
 }
 
 // printLine prints v as one line of JSON.
 func (u *ui) printLine(v any) error {
-	e := json.NewEncoder(u.out)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	b, err := encodeJSON(v, "")
+	if err != nil {
+		return err
+	}
+	_, err = u.out.Write(b)
+	return err
 }
 
 // end reports how a command ended and returns the exit code.
 func (u *ui) end(err error) int {
-	code := exitCode(err)
-	if err == nil {
-		return code
+	f := failureOf(err)
+	switch {
+	case err == nil:
+	case u.json:
+		b, _ := encodeJSON(f, "") // strings and a number
+		u.err.Write(b)
+	default:
+		u.notef("%s", f.Error)
+		if f.Hint != "" {
+			u.notef("hint: %s", f.Hint)
+		}
 	}
-	f := failure{Error: oneLine(err.Error()), Hint: hint(err), Exit: code}
-	if u.json {
-		json.NewEncoder(u.err).Encode(f)
-		return code
-	}
-	u.notef("%s", f.Error)
-	if f.Hint != "" {
-		u.notef("hint: %s", f.Hint)
-	}
-	return code
+	return f.Exit
 }
 
 // failure is an error as --json prints it and as a daemon reports it to the process that waits for it.
@@ -89,6 +121,13 @@ type failure struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint,omitempty"`
 	Exit  int    `json:"exit"`
+}
+
+func failureOf(err error) failure {
+	if err == nil {
+		return failure{Exit: exitOK}
+	}
+	return failure{Error: oneLine(err.Error()), Hint: hint(err), Exit: exitCode(err)}
 }
 
 // usageError is a wrong use of the command line.

@@ -1,0 +1,326 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"weightfs/fs"
+	"weightfs/fs/plan"
+)
+
+// mountFlags are what mount can be told.
+type mountFlags struct {
+	settings
+	view       string
+	allowOther bool
+	daemon     bool
+	readyFD    int // of a daemon: where it says that the mount answers, or why not; 0 for none
+}
+
+func newMountCommand(u *ui) *cobra.Command {
+	var f mountFlags
+	c := &cobra.Command{
+		Use:   "mount SOURCE... DIR",
+		Short: "Mount releases and their views on a directory",
+		Long: `Mount releases and their views on a directory, in the foreground: interrupt it, or weightfs umount DIR, to end it. Several sources stand
+in one directory each, org/name or the last element of the path or URL.
+
+Nothing is fetched but the list of files and the headers, until something is read.`,
+		Example: `  weightfs mount hf://Qwen/Qwen3-30B-A3B-FP8 ~/qwen
+  weightfs mount --daemon --view bf16 ./model-fp8 /mnt/m
+  weightfs mount hf://org/a hf://org/b@v1.0 /mnt/models`,
+		Args: args(2, -1),
+		RunE: func(c *cobra.Command, args []string) error {
+			sources, dir := args[:len(args)-1], args[len(args)-1]
+			if f.daemon {
+				return f.runDaemon(c.Context(), u, sources, dir)
+			}
+			return f.run(c.Context(), u, sources, dir)
+		},
+	}
+	f.addTo(c.Flags())
+	c.Flags().StringVar(&f.view, "view", "", "mount one `PATH` of the tree at the root: bf16, experts/native; release is the plain repository")
+	c.Flags().BoolVar(&f.allowOther, "allow-other", false, "let other users in; they read with your token")
+	c.Flags().BoolVar(&f.daemon, "daemon", false, "return once the mount answers, and go on in the background")
+	c.Flags().IntVar(&f.readyFD, "ready-fd", 0, "")
+	c.Flags().MarkHidden("ready-fd")
+	return c
+}
+
+// run mounts and serves until the mount is gone.
+func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) (err error) {
+	tell := f.teller(u)
+	var ready bool
+	defer func() {
+		if err != nil && !ready && f.readyFD > 0 {
+			tell(err)
+		}
+	}()
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	m, err := f.prepare(ctx, u, args)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther})
+	if err != nil {
+		return err
+	}
+	stop := make(chan os.Signal, 2)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	if f.readyFD > 0 {
+		// The directory that the daemon was started in must not stay in use.
+		if err := os.Chdir("/"); err != nil {
+			return err
+		}
+	}
+	ready = true
+	tell(nil)
+	if f.readyFD == 0 {
+		u.notef("%s is mounted on %s; interrupt this, or weightfs umount %s, to end it", m.name(), dir, dir)
+	}
+	m.fetchHeaders()
+	return serveMount(mounted, stop, m.log)
+}
+
+// teller tells the process that waits for a daemon that the mount answers (nil) or why it does not.
+func (f *mountFlags) teller(u *ui) func(error) {
+	if f.readyFD == 0 {
+		return func(error) {}
+	}
+	pipe := os.NewFile(uintptr(f.readyFD), "ready")
+	return func(err error) {
+		defer pipe.Close()
+		json.NewEncoder(pipe).Encode(failureOf(err))
+	}
+}
+
+// serveMount waits until the mount is gone. The first signal unmounts as soon as nobody uses the mount, the second takes it out of
+// the way at once.
+func serveMount(m *fs.Mount, stop <-chan os.Signal, log *slog.Logger) error {
+	gone := make(chan struct{})
+	go func() { m.Wait(); close(gone) }()
+	select {
+	case <-gone:
+		return nil
+	case <-stop:
+	}
+	for told := false; ; told = true {
+		err := m.Unmount()
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, fs.ErrBusy):
+			return err
+		case !told:
+			log.Warn("files of the mount are in use: it ends when they are closed; a second signal takes it away now", "dir", m.Dir())
+		}
+		select {
+		case <-gone:
+			return nil
+		case <-stop:
+			if err := m.Detach(); err != nil {
+				return err
+			}
+			<-gone
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// mounting is what a mount or a server is made of.
+type mounting struct {
+	session  *session
+	releases []*opened
+	fs       *fs.FS
+	log      *slog.Logger
+	view     string
+	stop     context.CancelFunc // ends what runs behind
+}
+
+// prepare lists every source, which pins it, and joins the trees.
+func (f *mountFlags) prepare(ctx context.Context, u *ui, args []string) (*mounting, error) {
+	places, err := parseSources(args)
+	if err != nil {
+		return nil, err
+	}
+	var to io.Writer = u.err
+	if f.readyFD > 0 {
+		to = nil
+	}
+	log := fs.NewLog(to, slog.LevelInfo, 0)
+	m := &mounting{log: log.Logger(), view: cleanPath(f.view), stop: func() {}}
+	if m.session, err = f.settings.open(len(places), m.log); err != nil {
+		return nil, err
+	}
+	if err := m.open(ctx, places, log); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *mounting) open(ctx context.Context, places []place, log *fs.Log) error {
+	m.releases = make([]*opened, len(places))
+	trees := make([]*fs.Tree, len(places))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, p := range places {
+		g.Go(func() (err error) {
+			if m.releases[i], err = m.session.openRelease(gctx, p); err == nil {
+				trees[i], err = m.releases[i].tree(gctx, m.view)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if len(trees) > 1 {
+		for i, t := range trees {
+			t.At = places[i].dir
+		}
+	}
+	var err error
+	m.fs, err = fs.New(fs.Config{
+		Trees: trees, Control: m.control(), HideControl: m.view != "", Log: log, Counters: m.counters,
+	})
+	return err
+}
+
+// tree is the release as a door wants it, with a view of it at the root if one is asked for.
+func (o *opened) tree(ctx context.Context, view string) (*fs.Tree, error) {
+	l := o.listing
+	t := &fs.Tree{
+		Root: o.root, Reader: o.reader, Source: l.Name, Revision: l.Revision, Time: l.Time, Files: int64(len(l.Files)),
+		Complete: l.Complete, FileName: o.filePath,
+	}
+	for _, f := range l.Files {
+		t.Bytes += f.Size
+	}
+	if view == "" {
+		return t, nil
+	}
+	n, err := o.find(ctx, view)
+	if err != nil {
+		return nil, err
+	}
+	if n.Dir == nil {
+		return nil, usageError{fmt.Sprintf("--view %s is a file", view), "a view is a directory of the tree: weightfs ls shows them"}
+	}
+	t.Root = n.Dir
+	return t, nil
+}
+
+// fetchHeaders starts to open the releases, so that views are there when somebody looks. Failures come back to who looks.
+func (m *mounting) fetchHeaders() {
+	if m.view == "release" {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.stop = cancel
+	for _, o := range m.releases {
+		go func() {
+			if _, err := o.release(ctx); err != nil && ctx.Err() == nil {
+				m.log.Warn("the views have to wait", "source", o.listing.Name, "because", err.Error())
+			}
+		}()
+	}
+}
+
+func (m *mounting) close() error {
+	m.stop()
+	return m.session.Close()
+}
+
+// name is the mount's device in the mount table: hf:org/name@sha12.
+func (m *mounting) name() string {
+	if len(m.releases) > 1 {
+		return fmt.Sprintf("weightfs:%d-sources", len(m.releases))
+	}
+	l := m.releases[0].listing
+	name := strings.Replace(l.Name, "hf://", "hf:", 1)
+	if l.Revision != "" {
+		name, _, _ = strings.Cut(name, "@")
+		name += "@" + l.Revision[:min(12, len(l.Revision))]
+	}
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`,\"'`, r) {
+			return '_'
+		}
+		return r
+	}, name)
+}
+
+func (m *mounting) counters() fs.Counters {
+	s := m.session.cache.Stats()
+	return fs.Counters{
+		Fetched: s.BytesFetched, Cached: s.BytesDisk, Memory: s.MemoryUsed, MemoryLimit: s.Memory,
+		Detail: s,
+	}
+}
+
+// summaryWait is how long a look at .weightfs/summary.* waits for headers.
+const summaryWait = 30 * time.Second
+
+// control is the files of .weightfs that say what is mounted: inspect's output, one for each release.
+func (m *mounting) control() []plan.Node {
+	render := func(as func([]*summary) ([]byte, error)) func() []byte {
+		done := once(func(ctx context.Context) ([]byte, error) {
+			var all []*summary
+			for _, o := range m.releases {
+				s, err := o.summarise(ctx)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, s)
+			}
+			return as(all)
+		})
+		return func() []byte {
+			ctx, cancel := context.WithTimeout(context.Background(), summaryWait)
+			defer cancel()
+			b, err := done(ctx)
+			if err != nil {
+				b, _ = json.Marshal(failureOf(err))
+			}
+			return b
+		}
+	}
+	return []plan.Node{
+		{Name: "summary.json", Live: render(summariesJSON)},
+		{Name: "summary.txt", Live: render(summariesText)},
+	}
+}
+
+// summariesJSON is one object, or a list of them in a mount of several sources.
+func summariesJSON(all []*summary) ([]byte, error) {
+	var v any = all
+	if len(all) == 1 {
+		v = all[0]
+	}
+	return indentedJSON(v)
+}
+
+func summariesText(all []*summary) ([]byte, error) {
+	var texts []string
+	for _, s := range all {
+		texts = append(texts, s.text())
+	}
+	return []byte(strings.Join(texts, "\n")), nil
+}

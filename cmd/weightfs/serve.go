@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"github.com/spf13/cobra"
+
+	"weightfs/fs"
+)
+
+func newServeCommand(u *ui) *cobra.Command {
+	var f mountFlags
+	var listen string
+	var hosts []string
+	c := &cobra.Command{
+		Use:   "serve SOURCE...",
+		Short: "Serve the tree over HTTP, with ranges",
+		Long: `Serve the tree over HTTP: GET and HEAD with ranges and strong ETags, directories as a list of names (or JSON), counters at /metrics.
+Whoever reaches the address reads with your token.`,
+		Example: "  weightfs serve hf://Qwen/Qwen3-30B-A3B-FP8 --listen 127.0.0.1:8480",
+		Args:    args(1, -1),
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := f.prepare(c.Context(), u, args)
+			if err != nil {
+				return err
+			}
+			defer m.close()
+			l, err := m.listen(listen)
+			if err != nil {
+				return err
+			}
+			url := "http://" + l.Addr().String() + "/"
+			if u.json {
+				u.printLine(map[string]string{"url": url})
+			} else {
+				u.printf("%s\n", url)
+			}
+			m.fetchHeaders()
+			return m.serve(c.Context(), l, hosts)
+		},
+	}
+	f.addTo(c.Flags())
+	c.Flags().StringVar(&f.view, "view", "", "serve one `PATH` of the tree at the root")
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8480", "`ADDRESS` to listen on; port 0 is any free one")
+	c.Flags().StringSliceVar(&hosts, "host", nil, "`NAME` that the server answers to beside localhost")
+	return c
+}
+
+// listen refuses to hand what a token opened to other machines.
+func (m *mounting) listen(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, hinted{err, "another port: --listen 127.0.0.1:0 takes any free one"}
+	}
+	if l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		return l, nil
+	}
+	for _, o := range m.releases {
+		if o.listing.Gated {
+			l.Close()
+			return nil, hinted{fmt.Errorf("%s is gated or private, and %s can be reached from other machines", o.listing.Name, addr),
+				"listen on 127.0.0.1 and forward the port to those who may read it"}
+		}
+	}
+	return l, nil
+}
+
+// Limits that keep slow clients from holding connections.
+const (
+	headerWait   = 10 * time.Second
+	idleWait     = 2 * time.Minute
+	shutdownWait = 5 * time.Second
+)
+
+// serve answers requests until ctx ends.
+func (m *mounting) serve(ctx context.Context, l net.Listener, hosts []string) error {
+	mux := http.NewServeMux()
+	mux.Handle("/", m.fs.Handler(fs.HTTPOptions{Hosts: hosts}))
+	set := m.metrics()
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) { set.WritePrometheus(w) })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerWait, IdleTimeout: idleWait}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
+	defer cancel()
+	if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+		server.Close()
+	}
+	<-done
+	return nil
+}
+
+// metrics are the counters of status.json in Prometheus' form.
+func (m *mounting) metrics() *metrics.Set {
+	set := metrics.NewSet()
+	for name, value := range map[string]func(fs.Status) int64{
+		"fetched_bytes_total": func(s fs.Status) int64 { return s.Bytes.Fetched },
+		"cached_bytes_total":  func(s fs.Status) int64 { return s.Bytes.Cached },
+		"served_bytes_total":  func(s fs.Status) int64 { return s.Bytes.Served },
+		"reads_total":         func(s fs.Status) int64 { return s.Reads },
+		"errors_total":        func(s fs.Status) int64 { return s.Errors },
+		"memory_bytes":        func(s fs.Status) int64 { return s.Memory.Cache },
+		"memory_limit_bytes":  func(s fs.Status) int64 { return s.Memory.Limit },
+	} {
+		set.NewGauge("weightfs_"+name, func() float64 { return float64(value(m.fs.Status())) })
+	}
+	return set
+}
