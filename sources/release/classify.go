@@ -77,9 +77,10 @@ func (rel *Release) classify() {
 	var skeleton []byte
 	var numbers []int32
 	n := 0
-	for _, s := range rel.Shards {
-		for i := range s.Header.Len() {
-			name := s.Header.At(i).Name
+	for si := range rel.Shards {
+		h := rel.Shards[si].Header
+		for i := range h.Len() {
+			name := h.At(i).Name
 			skeleton, numbers = skeletonOf(name, skeleton[:0], numbers[:0])
 			if len(numbers) > 0 {
 				v := c.known[string(skeleton)]
@@ -87,7 +88,7 @@ func (rel *Release) classify() {
 					v = c.judge(string(skeleton))
 				}
 				if v.like {
-					rel.roles[n] = c.add(v, name, numbers, rel.names.ref(uint32(n)))
+					rel.roles[n] = c.add(v, name, numbers, Ref{int32(si), int32(i)})
 				}
 			}
 			n++
@@ -115,44 +116,40 @@ func (rel *Release) checkDeclared() {
 	check("moe_intermediate_size", d.MoEIntermediate, x.Intermediate)
 }
 
-// skeletonOf appends name to skeleton with every numeric component replaced by "#", and the numbers to numbers. A name with a "#" of
-// its own, or with a component that is not the plain form of a number below 1e9, has that component as it is; with a "#" there are
-// no numbers.
+// skeletonOf appends name to skeleton with every numeric component replaced by "#", and the numbers to numbers. A component that is
+// not the plain form of a number below 1e9 stays as it is. A name with a "#" of its own has no skeleton and no numbers.
 func skeletonOf(name string, skeleton []byte, numbers []int32) ([]byte, []int32) {
-	if strings.IndexByte(name, '#') >= 0 {
-		return skeleton, numbers
+	copied, atStart := 0, true
+	for i := 0; i < len(name); {
+		c := name[i]
+		if c == '#' {
+			return skeleton[:0], numbers[:0]
+		}
+		if atStart && '0' <= c && c <= '9' {
+			if n, end, ok := plainNumber(name, i); ok {
+				skeleton = append(append(skeleton, name[copied:i]...), '#')
+				numbers = append(numbers, n)
+				copied, i, atStart = end, end, false
+				continue
+			}
+		}
+		atStart = c == '.'
+		i++
 	}
-	for len(name) > 0 {
-		end := strings.IndexByte(name, '.')
-		if end < 0 {
-			end = len(name)
-		}
-		if n, ok := plainNumber(name[:end]); ok {
-			skeleton = append(skeleton, '#')
-			numbers = append(numbers, n)
-		} else {
-			skeleton = append(skeleton, name[:end]...)
-		}
-		if end < len(name) {
-			skeleton = append(skeleton, '.')
-			end++
-		}
-		name = name[end:]
-	}
-	return skeleton, numbers
+	return append(skeleton, name[copied:]...), numbers
 }
 
-func plainNumber(s string) (n int32, ok bool) {
-	if len(s) == 0 || len(s) > 9 || (s[0] == '0' && len(s) > 1) {
-		return 0, false
-	}
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
+// plainNumber is the number that the component of name at i is, and where the component ends.
+func plainNumber(name string, i int) (n int32, end int, ok bool) {
+	end = i
+	for end < len(name) && '0' <= name[end] && name[end] <= '9' {
+		if end-i == 9 {
+			return 0, 0, false
 		}
-		n = 10*n + int32(s[i]-'0')
+		n = 10*n + int32(name[end]-'0')
+		end++
 	}
-	return n, true
+	return n, end, (end == len(name) || name[end] == '.') && (name[i] != '0' || end-i == 1)
 }
 
 // judge finds what a skeleton is and remembers it.

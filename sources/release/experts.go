@@ -42,7 +42,9 @@ func (b *builder) build() (*Experts, error) {
 func (b *builder) count(cols []*column) error {
 	for _, col := range cols {
 		for _, p := range col.places {
-			b.layers = append(b.layers, p.layer)
+			if n := len(b.layers); n == 0 || b.layers[n-1] != p.layer {
+				b.layers = append(b.layers, p.layer)
+			}
 		}
 	}
 	slices.Sort(b.layers)

@@ -44,6 +44,9 @@ func (rel *Release) Facts(ctx context.Context, refs []Ref) (map[Ref][]byte, erro
 		g.Go(func() error {
 			path := rel.Listing.Files[r.file].Path
 			read[i] = make([]byte, r.end-r.start)
+			if len(read[i]) == 0 {
+				return nil
+			}
 			if err := rel.reader.ReadAt(ctx, path, read[i], r.start); err != nil {
 				return fmt.Errorf("reading %d side tensors of shard %s at [%d, %d): %w", len(r.refs), quoted(path), r.start, r.end, err)
 			}

@@ -212,6 +212,11 @@ func TestPublishedIndexes(t *testing.T) {
 			if len(x.Layers) != c.layers || x.PerLayer != c.perLayer || x.Prefix != c.prefix || len(x.Parts) != 3 {
 				t.Errorf("%d layers, %d experts, prefix %s, %d parts", len(x.Layers), x.PerLayer, x.Prefix, len(x.Parts))
 			}
+			checkParts(t, rel, x)
+			s := Summarise(rel).Experts
+			if want := []Count{{1, c.oneShard}, {2, c.twoShards}}; s.Split != c.split || !slices.Equal(s.ShardsPerLayer, want) {
+				t.Errorf("%d experts split, layers by shards %v; want %d, %v", s.Split, s.ShardsPerLayer, c.split, want)
+			}
 		})
 	}
 }

@@ -45,7 +45,7 @@ type textWriter struct {
 
 func (t *textWriter) line(label, format string, args ...any) {
 	if t.err == nil {
-		_, t.err = fmt.Fprintf(t.w, "%-20s %s\n", label, fmt.Sprintf(format, args...))
+		_, t.err = fmt.Fprintf(t.w, "%-24s %s\n", label, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -76,7 +76,7 @@ func (t *textWriter) experts(label string, x *ExpertSummary, reason string) {
 		t.line(label, "none: %s", clean(reason))
 		return
 	}
-	t.line(label, "%s layers x %s experts, %s, %s", humanize.Comma(int64(len(x.Layers))), humanize.Comma(int64(x.PerLayer)), count(x.Tensors, "tensor"), size(x.Bytes))
+	t.line(label, "%s x %s, %s, %s", count(len(x.Layers), "layer"), count(x.PerLayer, "expert"), count(x.Tensors, "tensor"), size(x.Bytes))
 	form := "one tensor an expert and projection"
 	if x.Fused {
 		form = "one tensor a layer and projection"
@@ -91,10 +91,10 @@ func (t *textWriter) experts(label string, x *ExpertSummary, reason string) {
 	}
 	t.line("  block", "%s an expert; %s with parts on 256 and blocks on 4096", size(x.BlockBytes), size(x.BlockByteLength))
 	for _, p := range x.Parts {
-		t.line("    "+clean(p.Name), "%s%v, %s, %s", clean(p.DType), p.Shape, size(p.Bytes), clean(p.Tensor))
+		t.line("  "+clean(p.Name), "%s%v, %s, %s", clean(p.DType), p.Shape, size(p.Bytes), clean(p.Tensor))
 	}
-	t.line("  ranges", "%s", countsText(x.Ranges, "experts", "range"))
-	t.line("  shards", "%s; %s of %s experts are split over shards", countsText(x.ShardsPerLayer, "layers", "shard"),
+	t.line("  ranges", "%s", countsText(x.Ranges, "expert", "range"))
+	t.line("  shards", "%s; %s of %s experts are split over shards", countsText(x.ShardsPerLayer, "layer", "shard"),
 		humanize.Comma(int64(x.Split)), humanize.Comma(int64(len(x.Layers)*x.PerLayer)))
 	a := x.Alignment
 	t.line("  alignment", "of %s starts %d are odd, %d on a multiple of 8, %d of 64, %d of 512, %d of 4096",
@@ -160,7 +160,7 @@ func notCounted(name string) string {
 func countsText(counts []Count, who, what string) string {
 	var parts []string
 	for _, c := range counts {
-		parts = append(parts, fmt.Sprintf("%s %s in %s", humanize.Comma(int64(c.Times)), who, count(c.Number, what)))
+		parts = append(parts, count(c.Times, who)+" in "+count(c.Number, what))
 	}
 	return strings.Join(parts, ", ")
 }
