@@ -260,10 +260,10 @@ func fused(name, modelType, architecture string, outIn, mtp bool) *Release {
     "dtype": "bfloat16",
     "hidden_size": %d,
     "model_type": "%[2]s_text",
-    "moe_intermediate_size": %d,
-    "num_experts": %d,
+    "moe_intermediate_size": %[4]d,
+    "num_experts": %[5]d,
     "num_experts_per_tok": 2,
-    "num_hidden_layers": %d,
+    "num_hidden_layers": %[6]d,
     "vocab_size": 256
   },
   "vision_config": {"hidden_size": 64}
