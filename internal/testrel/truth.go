@@ -14,33 +14,31 @@ type Truth struct {
 	Name  string
 	DType safetensors.DType
 	Shape []int64
-	at    func(i int64) uint16 // element i in row-major order, of a dequantized tensor
-	same  *Tensor              // the release's own tensor, if it is not dequantized
+	row   func(r int64) []uint16 // of a dequantized tensor
+	same  *Tensor                // the release's own tensor, if it is not dequantized
 }
 
 // Quantized reports whether the truth is a dequantized tensor.
-func (t *Truth) Quantized() bool { return t.at != nil }
+func (t *Truth) Quantized() bool { return t.row != nil }
 
 // Bytes is the whole tensor.
-func (t *Truth) Bytes() []byte {
-	if t.at == nil {
-		return t.same.Bytes()
-	}
-	return t.Range(0, 2*count(t.Shape))
-}
+func (t *Truth) Bytes() []byte { return t.Range(0, count(t.Shape)*int64(t.DType.Bits())/8) }
 
 // Range is the bytes [from, to) of the tensor.
 func (t *Truth) Range(from, to int64) []byte {
 	p := make([]byte, to-from)
-	if t.at == nil {
+	if t.row == nil {
 		t.same.ReadAt(p, from)
 		return p
 	}
-	for i := from / 2; 2*i < to; i++ {
-		v := t.at(i)
-		for b := max(2*i, from); b < min(2*i+2, to); b++ {
-			p[b-from] = byte(v >> (8 * (b & 1)))
+	stride := 2 * t.Shape[1]
+	row := make([]byte, stride)
+	for r := from / stride; r*stride < to; r++ {
+		for c, v := range t.row(r) {
+			binary.LittleEndian.PutUint16(row[2*c:], v)
 		}
+		first := max(from-r*stride, 0)
+		copy(p[r*stride+first-from:], row[first:])
 	}
 	return p
 }
@@ -94,33 +92,35 @@ func (r *Release) Truth(name string) *Truth {
 
 // fp8Truth: element (r, c) is E4M3(w[r, c]) * s[r/128, c/128], rounded once to binary32 and once to BF16.
 func fp8Truth(w, s *Tensor) *Truth {
-	cols := w.Shape[1]
-	return &Truth{Name: w.Name, DType: safetensors.BF16, Shape: w.Shape, at: func(i int64) uint16 {
-		r, c := i/cols, i%cols
-		return toBF16(e4m3(w.byteAt(i)) * fromBF16(s.u16At(r/128*s.Shape[1]+c/128)))
+	return &Truth{Name: w.Name, DType: safetensors.BF16, Shape: w.Shape, row: func(r int64) []uint16 {
+		codes, scales := w.rowBytes(r), s.rowBytes(r/128)
+		out := make([]uint16, len(codes))
+		for c, code := range codes {
+			out[c] = toBF16(e4m3(code) * fromBF16(binary.LittleEndian.Uint16(scales[c/128*2:])))
+		}
+		return out
 	}}
 }
 
 // mxfp4Truth: element (r, c) is E2M1(nibble) * 2^(s[r, c/32] - 127); the low nibble is the even column.
 func mxfp4Truth(name string, p, s *Tensor) *Truth {
-	rows, cols := p.Shape[0], 2*p.Shape[1]
-	return &Truth{Name: name, DType: safetensors.BF16, Shape: []int64{rows, cols}, at: func(i int64) uint16 {
-		r, c := i/cols, i%cols
-		code := p.byteAt(i/2) >> (4 * (i & 1)) & 15
-		return toBF16(e2m1(code) * float32(math.Ldexp(1, int(s.byteAt(r*s.Shape[1]+c/32))-127)))
+	shape := []int64{p.Shape[0], 2 * p.Shape[1]}
+	return &Truth{Name: name, DType: safetensors.BF16, Shape: shape, row: func(r int64) []uint16 {
+		codes, scales := p.rowBytes(r), s.rowBytes(r)
+		out := make([]uint16, 2*len(codes))
+		for c := range out {
+			code := codes[c/2] >> (4 * (c & 1)) & 15
+			out[c] = toBF16(e2m1(code) * float32(math.Ldexp(1, int(scales[c/32])-127)))
+		}
+		return out
 	}}
 }
 
-func (t *Tensor) byteAt(i int64) byte {
-	var b [1]byte
-	t.ReadAt(b[:], i)
-	return b[0]
-}
-
-func (t *Tensor) u16At(i int64) uint16 {
-	var b [2]byte
-	t.ReadAt(b[:], 2*i)
-	return binary.LittleEndian.Uint16(b[:])
+// rowBytes is row r of a tensor of two axes.
+func (t *Tensor) rowBytes(r int64) []byte {
+	p := make([]byte, (t.End-t.Start)/t.Shape[0])
+	t.Fill.read(p, seed(t.Name), r*int64(len(p)))
+	return p
 }
 
 // e4m3 is the value of an F8_E4M3 code: bias 7, no infinities, 7F and FF are NaN.

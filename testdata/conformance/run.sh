@@ -27,6 +27,7 @@ cp -r "$model" "$work/demo/all-minilm-l6-v2" # a real published model: sentence-
 
 # start_hub ARGS...: the stand-in hub; sets hub and HF_ENDPOINT
 start_hub() {
+  rm -f "$work/hub.out"
   "$build/weightfs" demo --hub 127.0.0.1:0 --root "$work" --log "$work/hub.jsonl" "$@" >"$work/hub.out" &
   hub=$!
   for _ in $(seq 100); do grep -q '^http' "$work/hub.out" && break; sleep 0.1; done
