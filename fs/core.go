@@ -177,14 +177,10 @@ func readLive(data, p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// read is the one way to a file's bytes. Whatever lies below, it returns exactly min(len(p), size-off) bytes, or none and an error
-// that is written to the log: a short reply would truncate the file for every reader.
+// read is the one way to a file's bytes. Failures are written to the log.
 func (f *FS) read(ctx context.Context, at *place, p *plan.Plan, dst []byte, off int64) (int, error) {
-	want := max(0, min(int64(len(dst)), p.Size-off))
 	n, err := at.tree.Reader.ReadAt(ctx, p, dst, off)
-	if (err == nil || err == io.EOF) && int64(n) != want {
-		err = fmt.Errorf("internal error: %d of %d bytes", n, want)
-	}
+	n, err = reply(n, err, p.Size, off, len(dst))
 	if err != nil && err != io.EOF {
 		err = fmt.Errorf("read %s [%d, %d): %w", at.path, off, off+int64(len(dst)), err)
 		f.failed(err)
@@ -192,6 +188,19 @@ func (f *FS) read(ctx context.Context, at *place, p *plan.Plan, dst []byte, off 
 	}
 	f.stats.reads.Add(1)
 	f.stats.served.Add(int64(n))
+	return n, err
+}
+
+// reply is the choke point of all reads: whatever lies below, a reader gets exactly the min(asked, size-off) bytes there are, or none and
+// an error. A short reply would truncate the file for everybody, silently.
+func reply(n int, err error, size, off int64, asked int) (int, error) {
+	want := max(0, min(int64(asked), size-off))
+	switch {
+	case err != nil && err != io.EOF:
+		return 0, err
+	case int64(n) != want:
+		return 0, fmt.Errorf("internal error: %d of %d bytes were read", n, want)
+	}
 	return n, err
 }
 

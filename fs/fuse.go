@@ -35,6 +35,7 @@ type node struct {
 type door struct {
 	fs       *FS
 	uid, gid uint32
+	life     context.Context // of the mount; it ends when nobody can be waiting any more
 
 	mu    sync.Mutex        // guards paths
 	paths map[uint64]uint64 // inode number to another hash of its path, to see collisions
@@ -50,7 +51,8 @@ var (
 )
 
 // options are the settings of a mount. Data in the page cache is kept over opens, names and attributes for ever: nothing ever changes.
-// Readers get requests of up to 1 MiB, 64 of them at a time.
+// Readers get requests of up to 1 MiB, 64 of them at a time. Listing a directory makes no nodes: with entries looked up on the way
+// (readdirplus), a walk over all blocks of a large model would leave one for each.
 func (d *door) options(name string, direct, allowOther bool) *fusefs.Options {
 	timeout := forEver
 	o := &fusefs.Options{
@@ -59,7 +61,7 @@ func (d *door) options(name string, direct, allowOther bool) *fusefs.Options {
 		Logger:         log.New(d.fs.ring, "", 0),
 	}
 	o.MountOptions = fuse.MountOptions{
-		MaxWrite: 1 << 20, MaxBackground: 64, DisableSplice: true, DisableXAttrs: true, ExplicitDataCacheControl: true,
+		MaxWrite: 1 << 20, MaxBackground: 64, DisableSplice: true, DisableXAttrs: true, DisableReadDirPlus: true, ExplicitDataCacheControl: true,
 		FsName: name, Name: "weightfs", AllowOther: allowOther,
 		Logger: log.New(d.fs.ring, "fuse: ", 0), PanicHandler: d.panicked,
 	}
@@ -90,7 +92,7 @@ func (d *door) fail(op string, at *place, err error) syscall.Errno {
 }
 
 func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
-	ctx, cancel := n.door.fs.request(ctx)
+	ctx, cancel := n.door.request(ctx)
 	defer cancel()
 	child, err := n.at.lookup(ctx, name)
 	if err != nil {
@@ -125,7 +127,7 @@ func (d *door) register(ino uint64, path string) error {
 }
 
 func (n *node) Readdir(ctx context.Context) (fusefs.DirStream, syscall.Errno) {
-	ctx, cancel := n.door.fs.request(ctx)
+	ctx, cancel := n.door.request(ctx)
 	defer cancel()
 	places, err := n.at.list(ctx)
 	if err != nil {
@@ -175,7 +177,7 @@ func (n *node) Getattr(_ context.Context, _ fusefs.FileHandle, out *fuse.AttrOut
 // Open makes sure that the file has a plan, so that what stands against it is said here and not by a page fault. A live file's content
 // is taken now and read past the page cache.
 func (n *node) Open(ctx context.Context, _ uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
-	ctx, cancel := n.door.fs.request(ctx)
+	ctx, cancel := n.door.request(ctx)
 	defer cancel()
 	file, err := n.door.fs.openPlace(ctx, n.at)
 	if err != nil {
@@ -198,7 +200,7 @@ func (n *node) Read(ctx context.Context, h fusefs.FileHandle, dst []byte, off in
 		}
 		return fuse.ReadResultData(dst[:k]), 0
 	}
-	ctx, cancel := n.door.fs.request(ctx)
+	ctx, cancel := n.door.request(ctx)
 	defer cancel()
 	k, err := n.door.fs.readPlace(ctx, n.at, dst, off)
 	if err != nil && err != io.EOF {
@@ -231,6 +233,6 @@ func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	return 0
 }
 
-func newDoor(f *FS) *door {
-	return &door{fs: f, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), paths: map[uint64]uint64{}}
+func newDoor(f *FS, life context.Context) *door {
+	return &door{fs: f, life: life, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), paths: map[uint64]uint64{}}
 }

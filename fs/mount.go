@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
@@ -38,7 +38,8 @@ type Mount struct {
 	direct bool
 	server *fuse.Server
 	fs     *FS
-	minor  uint32 // of the mount's device: the number of its FUSE connection too
+	end    context.CancelFunc // of the door's life
+	minor  uint32             // of the mount's device: the number of its FUSE connection too
 	major  uint32
 }
 
@@ -54,6 +55,7 @@ func (f *FS) Mount(dir string, o MountOptions) (*Mount, error) {
 	}
 	m := &Mount{dir: dir, fs: f}
 	if err := m.start(o); err != nil {
+		m.end()
 		return nil, err
 	}
 	if err := m.tune(o); err != nil {
@@ -65,10 +67,12 @@ func (f *FS) Mount(dir string, o MountOptions) (*Mount, error) {
 
 // start mounts directly, which root and the root of a user namespace may, else through fusermount3.
 func (m *Mount) start(o MountOptions) error {
+	life, end := context.WithCancel(context.Background())
+	m.end = end
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		return fmt.Errorf("mount %s: this machine has no FUSE (%w); load the fuse module, or start the container with --device /dev/fuse --cap-add SYS_ADMIN", m.dir, err)
 	}
-	d := newDoor(m.fs)
+	d := newDoor(m.fs, life)
 	mount := func(direct bool) (err error) {
 		m.direct = direct
 		m.server, err = fusefs.Mount(m.dir, &node{door: d, at: m.fs.root}, d.options(o.Name, direct, o.AllowOther))
@@ -132,6 +136,7 @@ func (m *Mount) Dir() string { return m.dir }
 // Wait returns when the mount is gone, whoever unmounted it, and its last user too.
 func (m *Mount) Wait() {
 	m.server.Wait()
+	m.end()
 	m.fs.mount.CompareAndSwap(m, nil)
 }
 
@@ -140,14 +145,18 @@ var ErrBusy = errors.New("files of the mount are in use")
 
 // Unmount unmounts and waits for the last request. A mount in use stays, is served on, and gives ErrBusy.
 func (m *Mount) Unmount() error {
-	if err := m.server.Unmount(); err != nil {
-		if errors.Is(err, syscall.EBUSY) || strings.Contains(err.Error(), "busy") {
-			return fmt.Errorf("unmount %s: %w", m.dir, ErrBusy)
+	// A file that was closed a moment ago may still count as open.
+	for wait := 5 * time.Millisecond; ; wait *= 2 {
+		err := unmount(m.dir, false)
+		if err == nil {
+			break
 		}
-		if info, _ := mountAt(m.dir); info != nil {
-			return fmt.Errorf("unmount %s: %w", m.dir, err)
+		if !errors.Is(err, ErrBusy) || wait > 100*time.Millisecond {
+			return err
 		}
+		time.Sleep(wait)
 	}
+	m.end()
 	m.Wait()
 	return nil
 }
@@ -263,12 +272,13 @@ func checkDir(dir string) error {
 // aliveWithin is how long a mount may take to answer before it counts as alive but stuck.
 const aliveWithin = 5 * time.Second
 
-// alive says whether a process stands behind a mount. One that does not answer in time is taken to be alive: it is not ours to end.
+// alive says whether a process stands behind a mount. statfs is what the kernel never answers from memory. A process that does not answer
+// in time is taken to be alive: it is not ours to end.
 func alive(dir string) bool {
 	dead := make(chan bool, 1)
 	go func() {
-		var st unix.Stat_t
-		dead <- unix.Stat(dir, &st) == unix.ENOTCONN
+		var st unix.Statfs_t
+		dead <- unix.Statfs(dir, &st) == unix.ENOTCONN
 	}()
 	select {
 	case d := <-dead:

@@ -3,6 +3,7 @@ package fs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -20,11 +21,11 @@ const (
 	maxRequestTimeout = "/proc/sys/fs/fuse/max_request_timeout"
 )
 
-// request makes the context of a kernel request. It ends at the read deadline, or when the caller has SIGKILL pending. Interrupts do not end
+// request makes the context of a kernel request. It ends at the read deadline, with the mount, or when the caller has SIGKILL pending. Interrupts do not end
 // it: the kernel sends one for every signal, and a page fault that is answered EINTR is tried again for ever.
-func (f *FS) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	killable, cancel := context.WithCancelCause(context.Background())
-	out, stop := context.WithTimeoutCause(killable, f.deadline, errDeadline)
+func (d *door) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	killable, cancel := context.WithCancelCause(d.life)
+	out, stop := context.WithTimeoutCause(killable, d.fs.deadline, errDeadline)
 	end := func() {
 		stop()
 		cancel(nil)
@@ -59,13 +60,13 @@ func watchKill(ctx context.Context, caller *fuse.Context, cancel context.CancelC
 	cancel(errKilled)
 }
 
-// killPending says whether SIGKILL is pending for a thread. The number is 0, and the answer no, for callers in another pid namespace.
+// killPending says whether a thread is gone or about to go. Callers in another pid namespace have number 0; nothing is known of them.
 func killPending(tid uint32) bool {
 	if tid == 0 {
 		return false
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	return err == nil && hasKill(status)
+	return errors.Is(err, os.ErrNotExist) || err == nil && hasKill(status)
 }
 
 // hasKill looks for signal 9 in the SigPnd and ShdPnd lines of a /proc/<tid>/status file.
