@@ -65,18 +65,10 @@ func (c *rowCodec) InputLens() []int64 {
 	return lens
 }
 
-// maxTileRows bounds the rows of a tile: what shares its scales over a whole tensor still decodes in bands.
-const maxTileRows = 128
+// maxTile bounds a tile: what is decoded row by row gains nothing from larger ones.
+const maxTile = 64 << 10
 
-func (c *rowCodec) Tile() int64 {
-	rows := int64(1)
-	for _, in := range c.inputs {
-		if !in.whole && in.num == 1 {
-			rows = max(rows, min(in.den, maxTileRows))
-		}
-	}
-	return rows * 2 * c.in
-}
+func (c *rowCodec) Tile() int64 { return min(2*c.in, maxTile) }
 
 // first and end are the rows of the input that output row i, counted over all experts, begins and ends with.
 func (in *rowInput) first(i, out int64) int64 {
