@@ -52,11 +52,14 @@ func (b *diskBlob) writable() bool { return b.store.lock != nil }
 // load reads the map. A blob that cannot be read is as good as none; if this process may, it is removed.
 func (b *diskBlob) load() {
 	err := b.tryLoad()
-	if err == nil || errors.Is(err, os.ErrNotExist) {
+	if err == nil {
 		return
 	}
 	b.closeFiles()
 	b.index = index{groups: map[int64]*stored{}}
+	if errors.Is(err, os.ErrNotExist) && !errors.Is(err, errMap) {
+		return
+	}
 	if b.writable() && errors.Is(err, errMap) {
 		name := b.store.name(b.key)
 		b.store.root.Remove(name + ".map")
@@ -104,6 +107,9 @@ func (b *diskBlob) tryLoad() error {
 // openFile opens a regular file of the store.
 func (b *diskBlob) openFile(name string, flag int) (*os.File, os.FileInfo, error) {
 	f, err := b.store.root.OpenFile(name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		return nil, nil, fmt.Errorf("%w: %w", errMap, err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -251,15 +257,17 @@ func (b *diskBlob) write(first int64, bufs [][]byte) {
 		part := bufs[int64(at)-first%pieceCells:][:n]
 		cell := first - first%pieceCells + int64(at)
 		sums, err := b.put(cell, part)
-		b.disown(cell, n, sums)
 		if err != nil {
-			b.disown(cell+int64(n), bits.Len16(mask)-at-n, nil)
+			b.disown(first/pieceCells, mask)
 			if !errors.Is(err, errNoRoom) {
 				b.store.stop(err)
 			}
 			return
 		}
-		mask &^= (1<<n - 1) << at
+		b.have(cell, sums)
+		done := uint16((1<<n - 1) << at)
+		b.disown(first/pieceCells, done)
+		mask &^= done
 	}
 }
 
@@ -280,17 +288,22 @@ func (b *diskBlob) own(first int64, n int) uint16 {
 	return mask
 }
 
-// disown ends a claim; the cells are there from now on if they have checksums.
-func (b *diskBlob) disown(first int64, n int, sums []uint32) {
-	now := b.store.now().Unix()
+// disown ends a claim.
+func (b *diskBlob) disown(group int64, mask uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	g := b.index.groups[first/pieceCells]
-	g.busy &^= uint16((1<<n - 1) << (first % pieceCells))
+	b.index.groups[group].busy &^= mask
+}
+
+// have notes cells of one group that are there from now on.
+func (b *diskBlob) have(first int64, sums []uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for i, s := range sums {
 		b.index.set(first+int64(i), s)
-		g.used, b.used = now, now
 	}
+	b.used = b.store.now().Unix()
+	b.index.groups[first/pieceCells].used = b.used
 }
 
 var errNoRoom = errors.New("no room in the cache")

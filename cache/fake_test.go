@@ -28,16 +28,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fill writes the bytes of a file from off: a function of the seed and the offset alone.
 func fill(p []byte, seed uint64, off int64) {
-	var word [8]byte
-	for i := range p {
-		at := off + int64(i)
-		if i == 0 || at%8 == 0 {
-			x := seed + uint64(at/8+1)*0x9e3779b97f4a7c15
-			x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-			x = (x ^ x>>27) * 0x94d049bb133111eb
-			binary.LittleEndian.PutUint64(word[:], x^x>>31)
-		}
-		p[i] = word[at%8]
+	for len(p) > 0 {
+		x := seed + uint64(off/8+1)*0x9e3779b97f4a7c15
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], x^x>>31)
+		n := copy(p, word[off%8:])
+		p, off = p[n:], off+int64(n)
 	}
 }
 
@@ -83,6 +81,7 @@ type request struct {
 func (r request) String() string { return fmt.Sprintf("%s [%d, %d)", r.path, r.start, r.end) }
 
 func newFake(files ...fakeFile) *fakeSource {
+	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b fakeFile) int { return strings.Compare(a.path, b.path) })
 	for i := range files {
 		if files[i].seed == 0 {

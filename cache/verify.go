@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"sync"
 
 	"weightfs/sources"
 )
@@ -89,3 +90,35 @@ func (b *diskBlob) hash(stop func() error) (sum sources.ID, err error) {
 
 // cellsIn cuts bytes that begin with a cell into cells.
 func cellsIn(p []byte) [][]byte { return slices.Collect(slices.Chunk(p, cellSize)) }
+
+// Complete is the open descriptor of a file whose bytes all lie in one local file: that of a local source, or a blob of this cache that
+// is complete and was verified against its SHA-256. Nothing of it is evicted until done is called.
+func (f *Files) Complete(i int) (fd uintptr, done func(), ok bool) {
+	o := f.files[i].open.Load()
+	switch {
+	case o == nil:
+		return 0, nil, false
+	case o.local != nil:
+		return o.local.Fd(), func() {}, true
+	case len(o.content.blobs) == 0:
+		return 0, nil, false
+	}
+	return o.content.blobs[0].lend()
+}
+
+// lend is the data file if it is whole, and keeps it so until done.
+func (b *diskBlob) lend() (fd uintptr, done func(), ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.writable() || !b.index.whole || b.data == nil || b.index.cells != cellsOf(b.size) {
+		return 0, nil, false
+	}
+	b.pinned++
+	return b.data.Fd(), sync.OnceFunc(b.unpin), true
+}
+
+func (b *diskBlob) unpin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pinned--
+}

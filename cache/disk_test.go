@@ -1,0 +1,582 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weightfs/fs/plan"
+	"weightfs/sources"
+)
+
+// reopened closes the cache, if any, and opens a new one on the directory.
+func reopened(t *testing.T, c *Cache, o Options) *Cache {
+	t.Helper()
+	if c != nil {
+		closeCache(t, c)
+	}
+	return newCache(t, o)
+}
+
+func diskOptions(t testing.TB) Options { return Options{Dir: t.TempDir(), Size: 1 << 30} }
+
+// TestRestart asks for nothing that is on disk; a blob without a name is asked for again.
+func TestRestart(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 5<<20 + 3, named: true}, fakeFile{path: "b", size: 1 << 20})
+	o := diskOptions(t)
+	c := reopened(t, nil, o)
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 100, 5<<20+3))
+	must(t, readBack(ctxb(), f, src, 1, 0, 1<<20))
+	c = reopened(t, c, o)
+	src.take()
+	f = c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 5<<20+3))
+	must(t, readBack(ctxb(), f, src, 1, 0, 1<<20))
+	wantRequests(t, src, request{"b", 0, 1 << 20})
+	if s := c.Stats(); s.BytesDisk != 5<<20+3 || s.BytesStored != 0 || s.DiskUsed < 5<<20 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestLayout holds the names, sizes and modes on disk, and that data lies where it belongs.
+func TestLayout(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 9<<20 + 3, named: true})
+	o := diskOptions(t)
+	o.Dir = filepath.Join(o.Dir, "weightfs")
+	c := reopened(t, nil, o)
+	must(t, readBack(ctxb(), c.Release(src, src.listing()), src, 0, 4<<20, 4<<20+1))
+	closeCache(t, c)
+	key := fmt.Sprintf("%x", sha256.Sum256([]byte("id:a")))
+	base := filepath.Join(o.Dir, "v1", key[:2], key)
+	data, err := os.ReadFile(base + ".data")
+	must(t, err)
+	if int64(len(data)) != src.files[0].size || !bytes.Equal(data[4<<20:4<<20+cellSize], src.files[0].bytes(4<<20, cellSize)) {
+		t.Errorf("the data file has %d bytes", len(data))
+	}
+	var st unix.Stat_t
+	must(t, unix.Stat(base+".data", &st))
+	if st.Blocks*512 > 2*cellSize {
+		t.Errorf("the data file is not sparse: %d bytes for one cell", st.Blocks*512)
+	}
+	m, err := os.ReadFile(base + ".map")
+	must(t, err)
+	sum := binary.LittleEndian.AppendUint32(nil, castagnoli(data[4<<20:4<<20+cellSize]))
+	if len(m) != 64+24 || !bytes.Equal(m[64+16:64+20], sum) {
+		t.Errorf("map file %x", m)
+	}
+	for p, mode := range map[string]os.FileMode{o.Dir: 0o700, base + ".data": 0o600, base + ".map": 0o600} {
+		if info, err := os.Stat(p); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, want mode %o", p, info.Mode(), mode)
+		}
+	}
+}
+
+// damage is one way to spoil a cache directory between two runs.
+var damage = []struct {
+	name  string
+	spoil func(t *testing.T, data, log string)
+	fetch bool // something has to be fetched again
+}{
+	{"nothing", func(*testing.T, string, string) {}, false},
+	{"data: first bit", flip(".data", 0, 0), true},
+	{"data: a bit in the middle", flip(".data", 1<<20+77, 3), true},
+	{"data: last bit", flip(".data", -1, 7), true},
+	{"data: cut in a cell", func(t *testing.T, d, _ string) { must(t, os.Truncate(d, 2<<20+99)) }, true},
+	{"data: empty", func(t *testing.T, d, _ string) { must(t, os.Truncate(d, 0)) }, true},
+	{"data: gone", func(t *testing.T, d, _ string) { must(t, os.Remove(d)) }, true},
+	{"data: zeros", func(t *testing.T, d, _ string) { must(t, os.Truncate(d, 0)); must(t, os.Truncate(d, damageSize)) }, true},
+	{"data: a directory", func(t *testing.T, d, _ string) { must(t, os.Remove(d)); must(t, os.Mkdir(d, 0o700)) }, true},
+	{"data: a link", func(t *testing.T, d, _ string) { must(t, os.Remove(d)); must(t, os.Symlink("/etc/passwd", d)) }, true},
+	{"map: magic", flip(".map", 0, 0), true},
+	{"map: version", flip(".map", 8, 0), true},
+	{"map: size", flip(".map", 16, 0), true},
+	{"map: key", flip(".map", 30, 0), true},
+	{"map: kind of the first record", flip(".map", 64, 0), true},
+	{"map: count of the first record", flip(".map", 68, 0), true},
+	{"map: first cell of the first record", flip(".map", 72, 0), true},
+	{"map: a checksum", flip(".map", 81, 0), true},
+	{"map: last bit", flip(".map", -1, 7), true},
+	{"map: torn tail", func(t *testing.T, _, m string) { grow(t, m, -3) }, true},
+	{"map: zeros at the end", func(t *testing.T, _, m string) { grow(t, m, 500) }, false},
+	{"map: empty", func(t *testing.T, _, m string) { must(t, os.Truncate(m, 0)) }, true},
+	{"map: half a header", func(t *testing.T, _, m string) { must(t, os.Truncate(m, 30)) }, true},
+	{"map: only zeros", func(t *testing.T, _, m string) { must(t, os.Truncate(m, 0)); must(t, os.Truncate(m, 300)) }, true},
+	{"map: gone", func(t *testing.T, _, m string) { must(t, os.Remove(m)) }, true},
+	{"map: a directory", func(t *testing.T, _, m string) { must(t, os.Remove(m)); must(t, os.Mkdir(m, 0o700)) }, true},
+	{"map: a fifo", func(t *testing.T, _, m string) { must(t, os.Remove(m)); must(t, unix.Mkfifo(m, 0o600)) }, true},
+	{"all gone", func(t *testing.T, d, _ string) { must(t, os.RemoveAll(filepath.Dir(filepath.Dir(d)))) }, true},
+}
+
+const damageSize = 5<<20 + 3
+
+// flip flips one bit of the data or map file; negative offsets count from the end.
+func flip(ext string, at int64, bit int) func(t *testing.T, data, log string) {
+	return func(t *testing.T, data, log string) {
+		name := data
+		if ext == ".map" {
+			name = log
+		}
+		p, err := os.ReadFile(name)
+		must(t, err)
+		i := at
+		if i < 0 {
+			i += int64(len(p))
+		}
+		p[i] ^= 1 << bit
+		must(t, os.WriteFile(name, p, 0o600))
+	}
+}
+
+func grow(t *testing.T, name string, by int64) {
+	info, err := os.Stat(name)
+	must(t, err)
+	must(t, os.Truncate(name, info.Size()+by))
+}
+
+// TestDamage spoils the directory between two runs: what is spoiled is a miss, never a wrong byte, and the run after has all again.
+func TestDamage(t *testing.T) {
+	for _, test := range damage {
+		t.Run(test.name, func(t *testing.T) {
+			src := newFake(fakeFile{path: "a", size: damageSize, named: true})
+			o := diskOptions(t)
+			c := reopened(t, nil, o)
+			must(t, readBack(ctxb(), c.Release(src, src.listing()), src, 0, 0, damageSize))
+			closeCache(t, c)
+			src.take()
+			test.spoil(t, filesOf(t, o.Dir, ".data")[0], filesOf(t, o.Dir, ".map")[0])
+			for run, fetch := range []bool{test.fetch, false} {
+				c = newCache(t, o)
+				must(t, readBack(ctxb(), c.Release(src, src.listing()), src, 0, 0, damageSize))
+				closeCache(t, c)
+				if got := len(src.take()) > 0; got != fetch {
+					t.Errorf("run %d after the damage: fetched: %v, want %v", run, got, fetch)
+				}
+			}
+		})
+	}
+}
+
+// TestDamageWhileOpen spoils files under an open cache.
+func TestDamageWhileOpen(t *testing.T) {
+	for _, test := range damage {
+		t.Run(test.name, func(t *testing.T) {
+			src := newFake(fakeFile{path: "a", size: damageSize, named: true})
+			o := diskOptions(t)
+			o.Memory = 2 << 20 // less than the file: it is read from disk
+			c := newCache(t, o)
+			f := c.Release(src, src.listing())
+			must(t, readBack(ctxb(), f, src, 0, 0, damageSize))
+			test.spoil(t, filesOf(t, o.Dir, ".data")[0], filesOf(t, o.Dir, ".map")[0])
+			for range 2 {
+				must(t, readBack(ctxb(), f, src, 0, 0, damageSize))
+			}
+		})
+	}
+}
+
+// TestEveryByteOfAMap flips every byte of a map in turn.
+func TestEveryByteOfAMap(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 3*cellSize + 5, named: true})
+	o := diskOptions(t)
+	c := newCache(t, o)
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, cellSize, cellSize+1))
+	must(t, readBack(ctxb(), f, src, 0, 3*cellSize, 3*cellSize+5))
+	closeCache(t, c)
+	name := filesOf(t, o.Dir, ".map")[0]
+	good, err := os.ReadFile(name)
+	must(t, err)
+	data, err := os.ReadFile(filesOf(t, o.Dir, ".data")[0])
+	must(t, err)
+	for i := range good {
+		bad := append([]byte(nil), good...)
+		bad[i] ^= 0x10
+		must(t, os.WriteFile(name, bad, 0o600))
+		must(t, os.WriteFile(strings.TrimSuffix(name, ".map")+".data", data, 0o600))
+		c := newCache(t, o)
+		if err := readBack(ctxb(), c.Release(src, src.listing()), src, 0, 0, 3*cellSize+5); err != nil {
+			t.Fatalf("byte %d flipped: %v", i, err)
+		}
+		closeCache(t, c)
+	}
+}
+
+// TestDirectory refuses directories that others could plant bytes in.
+func TestDirectory(t *testing.T) {
+	base := t.TempDir()
+	for _, mode := range []os.FileMode{0o770, 0o707, 0o777, 0o720} {
+		dir := filepath.Join(base, fmt.Sprint(mode))
+		must(t, os.Mkdir(dir, 0o700))
+		must(t, os.Chmod(dir, mode))
+		if _, err := New(Options{Dir: dir, Memory: 8 << 20}); err == nil || !strings.Contains(err.Error(), "chmod") {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		dir := filepath.Join(base, "other")
+		must(t, os.Mkdir(dir, 0o700))
+		must(t, os.Chown(dir, 12345, -1))
+		if _, err := New(Options{Dir: dir, Memory: 8 << 20}); err == nil || !strings.Contains(err.Error(), "belongs to") {
+			t.Errorf("another's directory: %v", err)
+		}
+	}
+	file := filepath.Join(base, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	if _, err := New(Options{Dir: file, Memory: 8 << 20}); err == nil {
+		t.Error("a file is no directory")
+	}
+}
+
+// TestTwoProcesses has a second cache on the directory: it reads what is there, keeps what it fetches elsewhere, and leaves nothing. (A lock
+// is per open file, so that two caches of one process are like two processes.)
+func TestTwoProcesses(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 4 << 20, named: true})
+	o := diskOptions(t)
+	c1 := newCache(t, o)
+	must(t, readBack(ctxb(), c1.Release(src, src.listing()), src, 0, 0, 2<<20))
+	src.take()
+	o2 := o
+	o2.Memory, o2.Fetches = 2<<20, 1
+	c2 := newCache(t, o2)
+	f2 := c2.Release(src, src.listing())
+	must(t, readBack(ctxb(), f2, src, 0, 0, 4<<20))
+	at := int64(2 << 20)
+	for _, r := range src.take() {
+		if r.start != at {
+			t.Errorf("asked for %v, want what begins at %d", r, at)
+		}
+		at = r.end
+	}
+	if at != 4<<20 {
+		t.Errorf("asked up to %d", at)
+	}
+	must(t, readBack(ctxb(), f2, src, 0, 0, 4<<20))
+	wantRequests(t, src)
+	if n := len(filesOf(t, filepath.Join(o.Dir, privateDirs), ".data")); n != 1 {
+		t.Errorf("the second has %d blobs of its own", n)
+	}
+	closeCache(t, c2)
+	if n := len(filesOf(t, filepath.Join(o.Dir, privateDirs), "lock")); n != 0 {
+		t.Errorf("the second left %d directories", n)
+	}
+	must(t, readBack(ctxb(), c1.files[0], src, 0, 0, 4<<20))
+	closeCache(t, c1)
+}
+
+// TestLeftOver removes the private directory of a process that was killed.
+func TestLeftOver(t *testing.T) {
+	o := diskOptions(t)
+	left := filepath.Join(o.Dir, privateDirs, "KILLED")
+	must(t, os.MkdirAll(filepath.Join(left, "v1", "ab"), 0o700))
+	must(t, os.WriteFile(filepath.Join(left, "v1", "ab", "x.data"), make([]byte, 100), 0o600))
+	newCache(t, o)
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// TestSizeLimit keeps the directory under its size by dropping what was used longest ago, also of blobs that are open.
+func TestSizeLimit(t *testing.T) {
+	now := &clock{t: time.Unix(1e9, 0)}
+	src := newFake(fakeFile{path: "a", size: 32 << 20, named: true}, fakeFile{path: "b", size: 8 << 20, named: true})
+	o := diskOptions(t)
+	o.Size, o.Now, o.Memory = 8<<20, now.Now, 2<<20
+	c := newCache(t, o)
+	f := c.Release(src, src.listing())
+	for off := int64(0); off < 32<<20; off += 2 << 20 {
+		now.add(time.Minute)
+		must(t, readBack(ctxb(), f, src, 0, off, off+2<<20))
+		must(t, readBack(ctxb(), f, src, 0, 0, 1)) // keeps the first piece
+	}
+	if s := c.Stats(); s.DiskUsed > 8<<20 || s.BytesEvicted < 20<<20 {
+		t.Errorf("stats %+v", s)
+	}
+	if used := diskUse(t, o.Dir); used > 8<<20+1<<20 {
+		t.Errorf("%d bytes on disk", used)
+	}
+	src.take()
+	must(t, readBack(ctxb(), f, src, 0, 0, 2<<20))
+	must(t, readBack(ctxb(), f, src, 0, 30<<20, 32<<20))
+	wantRequests(t, src)
+	must(t, readBack(ctxb(), f, src, 0, 4<<20, 6<<20))
+	if len(src.take()) == 0 {
+		t.Error("a piece that was not used for half an hour is still there")
+	}
+	// After a restart the blobs at rest are the oldest.
+	c = reopened(t, c, o)
+	f = c.Release(src, src.listing())
+	now.add(time.Hour)
+	must(t, readBack(ctxb(), f, src, 1, 0, 8<<20))
+	src.take()
+	must(t, readBack(ctxb(), f, src, 1, 6<<20, 8<<20))
+	wantRequests(t, src)
+	if used := diskUse(t, o.Dir); used > 8<<20+1<<20 {
+		t.Errorf("%d bytes on disk", used)
+	}
+	must(t, readBack(ctxb(), f, src, 0, 0, 32<<20))
+}
+
+// diskUse is the bytes of blocks below a directory.
+func diskUse(t *testing.T, dir string) (n int64) {
+	for _, p := range filesOf(t, dir, "") {
+		if info, err := os.Lstat(p); err == nil {
+			n += info.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+	}
+	return n
+}
+
+// TestDiskFull has a file system that is full, and later is not: reads go on, and after a pause things are kept again.
+func TestDiskFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT RUN: mounting a small tmpfs needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=6m,mode=700"); err != nil {
+		t.Skipf("NOT RUN: no tmpfs: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	full := filepath.Join(dir, "full")
+	must(t, os.WriteFile(full, make([]byte, 5<<20), 0o600))
+	now := &clock{t: time.Unix(1e9, 0)}
+	src := newFake(fakeFile{path: "a", size: 8 << 20, named: true})
+	c := newCache(t, Options{Dir: dir, Size: 1 << 30, Memory: 2 << 20, Now: now.Now})
+	defer closeCache(t, c)
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 8<<20))
+	must(t, os.Remove(full))
+	now.add(2 * pause)
+	must(t, readBack(ctxb(), f, src, 0, 0, 2<<20))
+	must(t, readBack(ctxb(), f, src, 0, 4<<20, 6<<20))
+	src.take()
+	must(t, readBack(ctxb(), f, src, 0, 0, 1<<20))
+	wantRequests(t, src)
+	var st unix.Statfs_t
+	must(t, unix.Statfs(dir, &st))
+	if st.Bavail*10 < st.Blocks {
+		t.Errorf("%d of %d blocks are free", st.Bavail, st.Blocks)
+	}
+}
+
+// TestReadOnly has a directory on a file system that becomes read-only: what is there is used, and reads go on.
+func TestReadOnly(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT RUN: remounting needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m,mode=700"); err != nil {
+		t.Skipf("NOT RUN: no tmpfs: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	src := newFake(fakeFile{path: "a", size: 8 << 20, named: true})
+	o := Options{Dir: dir, Size: 1 << 30, Memory: 2 << 20}
+	c := newCache(t, o)
+	must(t, readBack(ctxb(), c.Release(src, src.listing()), src, 0, 0, 4<<20))
+	closeCache(t, c)
+	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	src.take()
+	c = newCache(t, o)
+	defer closeCache(t, c)
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 4<<20))
+	wantRequests(t, src)
+	must(t, readBack(ctxb(), f, src, 0, 0, 8<<20))
+}
+
+// TestVerified hashes a blob once when it is complete, and tells by its map afterwards.
+func TestVerified(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 3<<20 + 1, sha: true})
+	o := diskOptions(t)
+	c := newCache(t, o)
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 2<<20))
+	if _, _, ok := f.Complete(0); ok {
+		t.Error("half a blob is complete")
+	}
+	must(t, readBack(ctxb(), f, src, 0, 0, 3<<20+1))
+	closeCache(t, c) // waits for the hash, or ends it
+	c = newCache(t, o)
+	f = c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 1))
+	waitFor(t, func() bool { _, done, ok := f.Complete(0); finish(done); return ok })
+	closeCache(t, c)
+	m, err := os.ReadFile(filesOf(t, o.Dir, ".map")[0])
+	must(t, err)
+	if x, _, err := parseMap(m, mapHead{sha256.Sum256(src.files[0].bytes(0, 3<<20+1)), -1}); err != nil || !x.whole {
+		t.Errorf("the map does not say that the blob was verified: %v", err)
+	}
+}
+
+func finish(done func()) {
+	if done != nil {
+		done()
+	}
+}
+
+// waitFor polls for something that happens in the background; the test's own timeout ends it.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for !ok() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestCorrupt has a source whose bytes do not match their hash: the blob is dropped and fetched again; the second time it is an error.
+func TestCorrupt(t *testing.T) {
+	for _, heals := range []bool{true, false} {
+		t.Run(fmt.Sprint("heals ", heals), func(t *testing.T) {
+			data := content0(5, 2<<20+9)
+			src := newFake(fakeFile{path: "a", data: data, sha: true})
+			l := src.listing()
+			id := sources.ID(sha256.Sum256(data))
+			src.files[0].id = id
+			wrong := append([]byte(nil), data...)
+			wrong[1<<20] ^= 1
+			src.files[0].data = wrong
+			c := newCache(t, diskOptions(t))
+			f := c.Release(src, l)
+			p := make([]byte, len(data))
+			read := func() error { return f.Gather(ctxb(), []plan.Read{{Span: span(0, 0, int64(len(p))), Dst: p}}, nil) }
+			must(t, read())
+			waitFor(t, func() bool { return c.Stats().CorruptBlobs == 1 && c.Stats().DiskUsed == 0 })
+			if heals {
+				src.files[0].data = data
+			}
+			must(t, read())
+			if heals {
+				waitFor(t, func() bool { _, done, ok := f.Complete(0); finish(done); return ok })
+				must(t, read())
+				if !bytes.Equal(p, data) {
+					t.Error("wrong bytes")
+				}
+				return
+			}
+			waitFor(t, func() bool { return errors.Is(read(), sources.ErrCorrupt) })
+		})
+	}
+}
+
+// TestHeader fetches headers at their exact length with two requests, and never again.
+func TestHeader(t *testing.T) {
+	head := append(binary.LittleEndian.AppendUint64(nil, 300_000), content0(9, 300_000)...)
+	src := newFake(fakeFile{path: "a", data: append(head, make([]byte, 1<<20)...), named: true}, fakeFile{path: "b", data: head, local: true})
+	o := diskOptions(t)
+	c := newCache(t, o)
+	for _, path := range []string{"a", "b"} {
+		got, err := c.Release(src, src.listing()).Header(ctxb(), path)
+		must(t, err)
+		if !bytes.Equal(got, head) {
+			t.Errorf("%s: wrong header", path)
+		}
+	}
+	wantRequests(t, src, request{"a", 0, 8}, request{"a", 8, 300_008})
+	c = reopened(t, c, o)
+	got, err := c.Release(src, src.listing()).Header(ctxb(), "a")
+	must(t, err)
+	if !bytes.Equal(got, head) {
+		t.Error("wrong header from disk")
+	}
+	wantRequests(t, src)
+	for _, p := range filesOf(t, o.Dir, ".data") {
+		flip(".data", 200_000, 1)(t, p, "")
+	}
+	c = reopened(t, c, o)
+	got, err = c.Release(src, src.listing()).Header(ctxb(), "a")
+	must(t, err)
+	if !bytes.Equal(got, head) {
+		t.Error("wrong header after a flip")
+	}
+	wantRequests(t, src, request{"a", 0, 8}, request{"a", 8, 300_008})
+}
+
+// TestBadHeader refuses lengths before it allocates.
+func TestBadHeader(t *testing.T) {
+	for name, data := range map[string][]byte{
+		"short":  make([]byte, 7),
+		"beyond": binary.LittleEndian.AppendUint64(nil, 1),
+		"huge":   append(binary.LittleEndian.AppendUint64(nil, 1<<63), make([]byte, 100)...),
+	} {
+		src := newFake(fakeFile{path: "a", data: data})
+		c := newCache(t, Options{})
+		if _, err := c.Release(src, src.listing()).Header(ctxb(), "a"); err == nil || !strings.Contains(err.Error(), "a") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := len(src.take()); n > 1 {
+			t.Errorf("%s: %d requests", name, n)
+		}
+	}
+}
+
+// TestReadFile checks small files against the listing's hash; one that is wrong is fetched once more.
+func TestReadFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data := content0(3, 5000)
+		src := newFake(fakeFile{path: "config.json", data: data, sha: true})
+		l := src.listing()
+		src.files[0].id = sha256.Sum256(data)
+		wrong := append([]byte{data[0] ^ 1}, data[1:]...)
+		src.files[0].data = wrong
+		c := newCache(t, Options{})
+		f := c.Release(src, l)
+		_, err := f.ReadFile(ctxb(), "config.json", 1<<20)
+		isErr(t, err, sources.ErrCorrupt)
+		if n := len(src.take()); n != 2 {
+			t.Errorf("%d requests", n)
+		}
+		src.files[0].data = data
+		got, err := f.ReadFile(ctxb(), "config.json", 1<<20)
+		must(t, err)
+		if !bytes.Equal(got, data) {
+			t.Error("wrong bytes")
+		}
+		_, err = f.ReadFile(ctxb(), "config.json", 4999)
+		if err == nil {
+			t.Error("the limit is not kept")
+		}
+		_, err = f.ReadFile(ctxb(), "nowhere", 10)
+		isErr(t, err, sources.ErrNotFound)
+	})
+}
+
+// TestSharedContent has two files with one ID: what one fetched is there for the other.
+func TestSharedContent(t *testing.T) {
+	id := sources.ID{1}
+	src := newFake(fakeFile{path: "a", size: 1 << 20, seed: 1, id: id}, fakeFile{path: "b", size: 1 << 20, seed: 1, id: id})
+	c := newCache(t, diskOptions(t))
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 1<<20))
+	must(t, readBack(ctxb(), f, src, 1, 0, 1<<20))
+	wantRequests(t, src, request{"a", 0, 1 << 20})
+}
+
+// TestOpenFails remembers for a moment that a file could not be opened.
+func TestOpenFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFake(fakeFile{path: "a", size: 1000})
+		l := src.listing()
+		l.Files = append(l.Files, sources.Entry{Path: "b", Size: 10})
+		c := newCache(t, Options{})
+		f := c.Release(src, l)
+		p := make([]byte, 10)
+		isErr(t, f.ReadAt(context.Background(), "b", p, 0), sources.ErrNotFound)
+		src.files = append(src.files, fakeFile{path: "b", size: 10})
+		isErr(t, f.ReadAt(context.Background(), "b", p, 0), sources.ErrNotFound)
+		time.Sleep(4 * time.Second)
+		must(t, f.ReadAt(context.Background(), "b", p, 0))
+		l.Files[0].Size = 999
+		isErr(t, f.ReadAt(context.Background(), "a", p, 0), sources.ErrChanged)
+	})
+}
