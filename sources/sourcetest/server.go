@@ -281,10 +281,12 @@ func (s *Server) tree(w http.ResponseWriter, r *http.Request) {
 	entries := []map[string]any{}
 	for i := range s.Files[from:to] {
 		f := &s.Files[from+i]
-		e := map[string]any{"type": "file", "path": f.Path, "size": f.Size, "oid": f.GitOID()}
+		e := map[string]any{"type": "file", "path": f.Path, "size": f.Size}
 		if lfs(f) {
 			e["lfs"] = map[string]any{"oid": s.sha256(f), "size": f.Size, "pointerSize": 134}
-			e["oid"] = "00000000000000000000000000000000000000aa"
+			e["oid"] = "00000000000000000000000000000000000000aa" // the pointer's
+		} else {
+			e["oid"] = f.GitOID()
 		}
 		entries = append(entries, e)
 	}
@@ -359,7 +361,7 @@ func (s *Server) cdn(w http.ResponseWriter, r *http.Request) {
 func (s *Server) plain(w http.ResponseWriter, r *http.Request, f *File) {
 	modified := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	w.Header().Set("Last-Modified", modified.Format(http.TimeFormat))
-	etag := `"` + f.GitOID() + `"`
+	etag := fmt.Sprintf(`"%x-%x"`, f.Size, splitmix(uint64(len(f.Path))))
 	if s.Weak {
 		etag = "W/" + etag
 	}
