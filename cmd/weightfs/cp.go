@@ -92,7 +92,7 @@ type copyFile struct {
 	path, dest string
 	node       plan.Node
 	plan       *plan.Plan
-	part       *part
+	part       *partFile
 	left       atomic.Int64 // segments
 }
 

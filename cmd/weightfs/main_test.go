@@ -37,6 +37,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
 			e.Setenv("HF_HOME", filepath.Join(e.WorkDir, "hf"))
 			e.Setenv("HOME", e.WorkDir)
+			e.Values[ledgerKey{}] = &scriptLedger{}
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -49,6 +50,8 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"release": writeRelease,
 			"shard":   writeShard,
+			"hub":     startHub,
+			"ledger":  writeLedger,
 			"exits":   exits,
 			"crash":   crash,
 		},

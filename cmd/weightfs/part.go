@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// part is a file that is being copied: its bytes in NAME.weightfs-part, and in NAME.weightfs-state one line for every segment that
+// partFile is a file that is being copied: its bytes in NAME.weightfs-part, and in NAME.weightfs-state one line for every segment that
 // is there, with its checksum:
 //
 //	weightfs 1 <key> <size>
@@ -19,7 +19,7 @@ import (
 //
 // A finished file has its own name; the state file stays until the whole copy is finished, so that a copy that is taken up again knows
 // which files it has.
-type part struct {
+type partFile struct {
 	name string
 	size int64
 	data *os.File // nil once finished
@@ -35,11 +35,11 @@ func stateName(name string) string { return name + ".weightfs-state" }
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openPart opens or makes the part file of name. What an earlier copy with the same key left is checked and kept, all else dropped.
-func openPart(name string, key [32]byte, size int64) (*part, error) {
+func openPart(name string, key [32]byte, size int64) (*partFile, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
 		return nil, err
 	}
-	p := &part{name: name, size: size, have: make([]bool, (size+segment-1)/segment)}
+	p := &partFile{name: name, size: size, have: make([]bool, (size+segment-1)/segment)}
 	head := fmt.Sprintf("weightfs 1 %x %d\n", key, size)
 	if err := p.resume(head); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -48,7 +48,7 @@ func openPart(name string, key [32]byte, size int64) (*part, error) {
 }
 
 // resume opens both files and reads what is there.
-func (p *part) resume(head string) (err error) {
+func (p *partFile) resume(head string) (err error) {
 	sums, ok := readState(stateName(p.name), head, len(p.have))
 	from := partName(p.name)
 	if info, err := os.Stat(p.name); ok && err == nil && info.Size() == p.size && !exists(from) {
@@ -107,7 +107,7 @@ func readState(name, head string, segments int) (sums map[int64]uint32, ok bool)
 }
 
 // rewriteState starts the state file anew with the segments that were right.
-func (p *part) rewriteState(head string, sums map[int64]uint32) (err error) {
+func (p *partFile) rewriteState(head string, sums map[int64]uint32) (err error) {
 	if p.state, err = os.OpenFile(stateName(p.name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o666); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (p *part) rewriteState(head string, sums map[int64]uint32) (err error) {
 }
 
 // missing is the numbers of the segments that are not there.
-func (p *part) missing() (out []int64) {
+func (p *partFile) missing() (out []int64) {
 	for i, ok := range p.have {
 		if !ok {
 			out = append(out, int64(i))
@@ -132,10 +132,10 @@ func (p *part) missing() (out []int64) {
 }
 
 // len is the length of segment i.
-func (p *part) len(i int64) int64 { return min(segment, p.size-i*segment) }
+func (p *partFile) len(i int64) int64 { return min(segment, p.size-i*segment) }
 
 // write stores segment i and records it.
-func (p *part) write(i int64, b []byte) error {
+func (p *partFile) write(i int64, b []byte) error {
 	if _, err := p.data.WriteAt(b, i*segment); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (p *part) write(i int64, b []byte) error {
 }
 
 // finish gives the file its name once all segments are there.
-func (p *part) finish() error {
+func (p *partFile) finish() error {
 	if err := p.close(); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (p *part) finish() error {
 	return nil
 }
 
-func (p *part) close() (err error) {
+func (p *partFile) close() (err error) {
 	for _, f := range []*os.File{p.data, p.state} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
@@ -166,4 +166,4 @@ func (p *part) close() (err error) {
 }
 
 // forget removes the state of a finished file.
-func (p *part) forget() error { return os.Remove(stateName(p.name)) }
+func (p *partFile) forget() error { return os.Remove(stateName(p.name)) }
