@@ -17,3 +17,9 @@ func SetPrivate(o *Options, private func(netip.Addr) bool) *Options {
 	o.private = private
 	return o
 }
+
+// SetNetwork makes a client that is in use connect with dial from now on.
+func SetNetwork(o *Options, dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	c := o.net()
+	c.open.DialContext, c.guarded.DialContext = dial, dial
+}

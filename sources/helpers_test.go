@@ -2,6 +2,8 @@ package sources_test
 
 import (
 	"bytes"
+	"io"
+	"log/slog"
 	"sync"
 )
 
@@ -21,4 +23,8 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
+}
+
+func newLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

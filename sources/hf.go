@@ -353,9 +353,9 @@ func (s *hub) getJSON(ctx context.Context, u *url.URL, most int64, read func(io.
 		if enc := rep.Header.Get("Content-Encoding"); enc != "" && enc != identityEncoding {
 			return broken("%s: Content-Encoding %s, which was not asked for", place(u), printable(enc))
 		}
-		in := &firstError{r: rep.Body}
-		limited := &io.LimitedReader{R: in, N: most + 1}
-		err = read(limited)
+		limited := &io.LimitedReader{R: rep.Body, N: most + 1}
+		in := &firstError{r: limited}
+		err = read(in)
 		h, n = rep.Header, most+1-limited.N
 		switch {
 		case in.err != nil:

@@ -265,14 +265,18 @@ func eachField(dec *json.Decoder, value func(key string) error) error {
 	return err
 }
 
-// firstError remembers an error of the reader below, which tells a broken transfer from broken JSON.
+// firstError remembers an error of the reader below, which tells a broken transfer from broken JSON. It fills what it is given, because
+// a JSON decoder goes over white space again with every read.
 type firstError struct {
 	r   io.Reader
 	err error
 }
 
 func (f *firstError) Read(p []byte) (int, error) {
-	n, err := f.r.Read(p)
+	n, err := io.ReadFull(f.r, p)
+	if err == io.ErrUnexpectedEOF {
+		err = io.EOF
+	}
 	if err != nil && err != io.EOF {
 		f.err = err
 	}

@@ -41,7 +41,7 @@ func secretLog(t testing.TB, secrets ...string) *slog.Logger {
 			}
 		}
 	})
-	return slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return newLog(&out)
 }
 
 // options are those of a test: no environment, counters, a log without secrets.
@@ -167,4 +167,3 @@ func put(t testing.TB, path string, content []byte) {
 		t.Fatal(err)
 	}
 }
-
