@@ -145,5 +145,3 @@ func demoRelease(repo string) *testrel.Release {
 	}
 	return nil
 }
-
-func (f *demoFlags) check(ctx context.Context, u *ui) error { return nil }
