@@ -98,9 +98,34 @@ func (b *diskBlob) tryLoad() error {
 	for _, g := range x.groups {
 		g.used = b.used
 	}
-	if b.writable() && good < len(raw) {
+	if !b.writable() {
+		return nil
+	}
+	if small := x.encode(head); len(small) < good/2 {
+		return b.rewrite(small)
+	}
+	if good < len(raw) {
 		return log.Truncate(int64(good))
 	}
+	return nil
+}
+
+// rewrite replaces a map whose records are mostly outdated.
+func (b *diskBlob) rewrite(p []byte) error {
+	name := b.store.name(b.key)
+	log, _, err := b.openFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND)
+	if err != nil {
+		return err
+	}
+	if _, err = log.Write(p); err == nil {
+		err = b.store.root.Rename(name+".new", name+".map")
+	}
+	if err != nil {
+		log.Close()
+		return err
+	}
+	b.log.Close()
+	b.log, b.logged = log, int64(len(p))
 	return nil
 }
 

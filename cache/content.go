@@ -99,31 +99,26 @@ func (c *Cache) dropContent(ct *content) {
 }
 
 // readDisk fills cells that follow each other from disk and returns those that could not be: bad ones are misses.
-func (c *Cache) readDisk(ct *content, cells []*cell) []*cell {
-	for _, b := range ct.blobs {
-		var bad []*cell
-		for len(cells) > 0 {
-			n := follow(cells)
-			good := b.read(cells[0].index, buffers(cells[:n]))
-			for i, x := range cells[:n] {
-				if !good[i] {
-					bad = append(bad, x)
-				}
-			}
-			cells = cells[n:]
+func (c *Cache) readDisk(ct *content, cells []*cell) (bad []*cell) {
+	for i, good := range ct.readCells(cells[0].index, buffers(cells)) {
+		if !good {
+			bad = append(bad, cells[i])
 		}
-		cells = bad
 	}
-	return cells
+	return bad
 }
 
-// follow is how many of the cells, from the first, follow each other.
-func follow(cells []*cell) int {
-	n := 1
-	for n < len(cells) && cells[n].index == cells[n-1].index+1 {
-		n++
+// readCells fills buffers from cells on disk that follow each other, and says which are right.
+func (ct *content) readCells(first int64, bufs [][]byte) (good []bool) {
+	good = ct.blobs[0].read(first, bufs)
+	for _, b := range ct.blobs[1:] {
+		for i := 0; i < len(bufs); i++ {
+			if !good[i] {
+				copy(good[i:], b.read(first+int64(i), bufs[i:i+1]))
+			}
+		}
 	}
-	return n
+	return good
 }
 
 func buffers(cells []*cell) [][]byte {

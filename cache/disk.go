@@ -4,10 +4,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"weightfs/sources"
@@ -80,7 +82,26 @@ func openPrivate(dir string) (*os.Root, error) {
 		root.Close()
 		return nil, fmt.Errorf("others can write to the cache directory %s (mode %03o): chmod go-w it, or name another with --cache-dir", dir, st.Mode&0o777)
 	}
+	if mounts, err := os.Open("/proc/self/mountinfo"); err == nil {
+		defer mounts.Close()
+		if at := ownMount(mounts, st.Dev); at != "" {
+			root.Close()
+			return nil, fmt.Errorf("the cache directory %s lies in the weightfs mount %s: name another with --cache-dir", dir, at)
+		}
+	}
 	return root, nil
+}
+
+// ownMount is where a weightfs is mounted that has the device number, or "".
+func ownMount(mounts io.Reader, dev uint64) string {
+	found, err := mountinfo.GetMountsFromReader(mounts, func(m *mountinfo.Info) (skip, stop bool) {
+		own := m.FSType == "fuse.weightfs" && unix.Mkdev(uint32(m.Major), uint32(m.Minor)) == dev
+		return !own, own
+	})
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	return found[0].Mountpoint
 }
 
 // lockIn takes the lock of a directory; the error is EWOULDBLOCK if another process has it. Closing the file gives it up.

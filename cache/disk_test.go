@@ -240,6 +240,18 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// TestOwnMount finds the weightfs mount that a directory lies in by its device number.
+func TestOwnMount(t *testing.T) {
+	const mounts = "22 1 254:1 / / rw shared:1 - ext4 /dev/vda1 rw\n" +
+		"90 22 0:45 / /mnt/other ro - fuse.sshfs host: ro\n" +
+		"91 22 0:46 / /mnt/qwen ro,nosuid - fuse.weightfs hf:org/name@0123 ro\n"
+	for minor, want := range map[uint32]string{45: "", 46: "/mnt/qwen", 47: ""} {
+		if got := ownMount(strings.NewReader(mounts), unix.Mkdev(0, minor)); got != want {
+			t.Errorf("device 0:%d: %q, want %q", minor, got, want)
+		}
+	}
+}
+
 // TestTwoProcesses has a second cache on the directory: it reads what is there, keeps what it fetches elsewhere, and leaves nothing. (A lock
 // is per open file, so that two caches of one process are like two processes.)
 func TestTwoProcesses(t *testing.T) {
@@ -337,6 +349,34 @@ func diskUse(t *testing.T, dir string) (n int64) {
 		}
 	}
 	return n
+}
+
+// TestRewrite makes a map of mostly outdated records, which the next run replaces by a short one that says the same.
+func TestRewrite(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 8 << 20, named: true})
+	o := diskOptions(t)
+	o.Size, o.Memory = 2<<20, 2<<20
+	c := newCache(t, o)
+	f := c.Release(src, src.listing())
+	for range 10 {
+		must(t, readBack(ctxb(), f, src, 0, 0, 8<<20))
+	}
+	closeCache(t, c)
+	name := filesOf(t, o.Dir, ".map")[0]
+	before, err := os.Stat(name)
+	must(t, err)
+	c = newCache(t, o)
+	f = c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 8<<20-cellSize, 8<<20))
+	after, err := os.Stat(name)
+	must(t, err)
+	if after.Size() >= before.Size()/2 || after.Size() > mapHeader+20*(recordBase+4*pieceCells) {
+		t.Errorf("the map had %d bytes and has %d", before.Size(), after.Size())
+	}
+	if c.Stats().BytesDisk == 0 {
+		t.Error("nothing was left")
+	}
+	must(t, readBack(ctxb(), f, src, 0, 0, 8<<20))
 }
 
 // TestDiskFull has a file system that is full, and later is not: reads go on, and after a pause things are kept again.

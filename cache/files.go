@@ -32,6 +32,8 @@ type Files struct {
 	files   []file
 	opening singleflight.Group
 	runs    runs
+
+	deferred []extent // to be fetched ahead, when memory was short; guarded by memory.mu
 }
 
 // file is one file of a listing.

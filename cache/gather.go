@@ -23,7 +23,7 @@ func (f *Files) Gather(ctx context.Context, reads []plan.Read, ahead []plan.Span
 	if err := f.openAll(ctx, reads); err != nil {
 		return err
 	}
-	want, err := f.readLocal(ctx, reads)
+	want, err := f.readInPlace(ctx, reads)
 	if err != nil {
 		return err
 	}
@@ -70,15 +70,16 @@ func (f *Files) checkSpan(s plan.Span) error {
 	return nil
 }
 
-// readLocal reads what is in local files, straight into place, and returns the cells of all others.
-func (f *Files) readLocal(ctx context.Context, reads []plan.Read) ([]extent, error) {
+// readInPlace reads what needs no cell in memory straight into place, and returns the cells that all the rest lies in: local files, and
+// whole cells that are on disk only.
+func (f *Files) readInPlace(ctx context.Context, reads []plan.Read) ([]extent, error) {
 	want := make([]extent, 0, len(reads))
 	for _, r := range reads {
 		o := f.files[r.Span.File].open.Load()
 		switch {
 		case len(r.Dst) == 0:
 		case o.local == nil:
-			want = append(want, extentOf(r.Span))
+			want = f.cache.readWhole(o.content, r, want)
 		default:
 			if err := o.local.ReadAt(ctx, r.Dst, r.Span.Start); err != nil {
 				return nil, err
@@ -87,6 +88,62 @@ func (f *Files) readLocal(ctx context.Context, reads []plan.Read) ([]extent, err
 		}
 	}
 	return want, nil
+}
+
+// readWhole reads from disk the cells that a read has whole and that are not in memory, and appends all others of the read to want.
+func (c *Cache) readWhole(ct *content, r plan.Read, want []extent) []extent {
+	x := extentOf(r.Span)
+	first, end := (r.Span.Start+cellSize-1)>>cellLog2, r.Span.End>>cellLog2
+	if r.Span.End == ct.size {
+		end = x.end
+	}
+	for i := first; i < end && len(ct.blobs) > 0; {
+		n := c.diskOnly(ct, i, end)
+		if n == 0 {
+			i++
+			continue
+		}
+		start := i<<cellLog2 - r.Span.Start
+		bufs := cellsIn(r.Dst[start:min(start+int64(n)<<cellLog2, int64(len(r.Dst)))])
+		for _, good := range ct.readCells(i, bufs) {
+			if good {
+				c.stats.served.Add(int64(ct.cellLen(i)))
+				want = appendCells(want, extent{x.file, x.first, i})
+				x.first = i + 1
+			}
+			i++
+		}
+	}
+	return appendCells(want, x)
+}
+
+func appendCells(xs []extent, x extent) []extent {
+	if x.first < x.end {
+		return append(xs, x)
+	}
+	return xs
+}
+
+// diskOnly is the number of cells from i on, before end, that are on disk and not in memory.
+func (c *Cache) diskOnly(ct *content, i, end int64) (n int) {
+	for ; i < end; i++ {
+		mask := ct.onDisk(i / pieceCells)
+		if mask != 0 {
+			c.mem.mu.Lock()
+			mask &^= ct.cells.held(i / pieceCells)
+			c.mem.mu.Unlock()
+		}
+		for ; i < end; i++ {
+			if mask>>(i%pieceCells)&1 == 0 {
+				return n
+			}
+			n++
+			if i%pieceCells == pieceCells-1 {
+				break
+			}
+		}
+	}
+	return n
 }
 
 // openAhead is the spans of ahead whose files are open and not local. Files that are not open yet are opened behind the reader's back,
@@ -278,15 +335,48 @@ func (g *gather) takeAhead() {
 			room = g.takeExtent(x, room)
 		}
 	}
+	for _, x := range g.f.recall(g.want) {
+		room = g.takeExtent(x, room)
+	}
 	for _, s := range g.ahead {
 		room = g.takeExtent(extentOf(s), room)
 	}
 }
 
-// takeExtent claims the missing cells of an extent, group by group, and returns the room that is left.
+// maxDeferred bounds what is remembered of prefetch that found no memory; the oldest is forgotten.
+const maxDeferred = 1024
+
+// postpone remembers an extent that was to be fetched ahead when memory was short. memory.mu is held.
+func (f *Files) postpone(x extent) {
+	if len(f.deferred) == maxDeferred {
+		f.deferred = slices.Delete(f.deferred, 0, 1)
+	}
+	f.deferred = append(f.deferred, x)
+}
+
+// recall takes back what was postponed, from demanded cells on: a reader got there before there was memory. memory.mu is held.
+func (f *Files) recall(want []extent) (out []extent) {
+	if len(f.deferred) == 0 {
+		return nil
+	}
+	rest := f.deferred[:0]
+	for _, x := range f.deferred {
+		i := slices.IndexFunc(want, func(w extent) bool { return w.file == x.file && w.first < x.end && x.first < w.end })
+		if i < 0 {
+			rest = append(rest, x)
+			continue
+		}
+		out = append(out, extent{x.file, max(x.first, want[i].first), x.end})
+	}
+	f.deferred = rest
+	return out
+}
+
+// takeExtent claims the missing cells of an extent, group by group, and returns the room that is left. What finds none is postponed.
 func (g *gather) takeExtent(x extent, room int) int {
 	ct := g.content(x.file)
-	for i := x.first; i < x.end && room > 0; {
+	i := x.first
+	for i < x.end {
 		group := i / pieceCells
 		next := min(x.end, (group+1)*pieceCells)
 		mask := uint16(1<<(next-group*pieceCells)-1) &^ (1<<(i-group*pieceCells) - 1)
@@ -294,8 +384,8 @@ func (g *gather) takeExtent(x extent, room int) int {
 		if mask != 0 {
 			mask &^= ct.onDisk(group)
 		}
-		if n := bits.OnesCount16(mask); n > room {
-			return 0
+		if bits.OnesCount16(mask) > room {
+			break
 		}
 		for ; mask != 0; mask &= mask - 1 {
 			i := group*pieceCells + int64(bits.TrailingZeros16(mask))
@@ -305,6 +395,10 @@ func (g *gather) takeExtent(x extent, room int) int {
 			}
 		}
 		i = next
+	}
+	if i < x.end {
+		g.f.postpone(extent{x.file, i, x.end})
+		return 0
 	}
 	return room
 }

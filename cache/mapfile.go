@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"math/bits"
+	"slices"
 
 	"weightfs/sources"
 )
@@ -201,4 +204,22 @@ func (x *index) clearGroup(k int64, g *stored, first, end int64) {
 			x.cells--
 		}
 	}
+}
+
+// encode writes the map that says the same in the fewest records.
+func (x *index) encode(h mapHead) []byte {
+	b := h.encode()
+	for _, k := range slices.Sorted(maps.Keys(x.groups)) {
+		g := x.groups[k]
+		for left := g.have; left != 0; {
+			at := bits.TrailingZeros16(left)
+			n := bits.TrailingZeros16(^(left >> at))
+			left &^= (1<<n - 1) << at
+			b = record{kind: recordFill, first: k*pieceCells + int64(at), count: uint32(n), sums: g.sums[at : at+n]}.append(b)
+		}
+	}
+	if x.whole {
+		b = record{kind: recordWhole}.append(b)
+	}
+	return b
 }

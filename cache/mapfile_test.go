@@ -115,6 +115,10 @@ func TestMapReplay(t *testing.T) {
 		if good != len(raw) || x.cells != int64(len(sums)) || !subset(x, sums) {
 			t.Fatalf("replay: %d cells, want %d; good %d of %d", x.cells, len(sums), good, len(raw))
 		}
+		short := x.encode(h)
+		if y, _, err := parseMap(short, h); err != nil || len(short) > len(raw)+recordBase*len(sums) || y.cells != x.cells || !subset(y, sums) {
+			t.Fatalf("the rewritten map says something else: %v", err)
+		}
 		if len(raw) == mapHeader {
 			continue
 		}
