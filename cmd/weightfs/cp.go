@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -165,7 +165,7 @@ func (c *copier) run(ctx context.Context, files []*copyFile) error {
 	g.SetLimit(c.jobs)
 	for _, f := range files {
 		if err := c.start(ctx, f, g); err != nil {
-			return errors.Join(g.Wait(), err)
+			return cmp.Or(g.Wait(), err)
 		}
 	}
 	if err := g.Wait(); err != nil {

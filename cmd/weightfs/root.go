@@ -46,7 +46,7 @@ func newRootCommand(u *ui) *cobra.Command {
 		newMountCommand(u), newUmountCommand(u), newStatusCommand(u),
 		newLsCommand(u), newCatCommand(u), newCpCommand(u),
 		newInspectCommand(u), newExplainCommand(u),
-		newServeCommand(u), newDemoCommand(u), newVersionCommand(u),
+		newServeCommand(u), newWarmCommand(u), newVerifyCommand(u), newCacheCommand(u), newDemoCommand(u), newVersionCommand(u),
 	)
 	return root
 }
@@ -64,7 +64,7 @@ const usageTemplate = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} COMMAND
 
-Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 
 Flags:

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"weightfs/fs/plan"
@@ -82,3 +84,25 @@ func (c *content) Read(p []byte) (int, error) {
 
 // cleanPath is PATH without what people and shells put around it.
 func cleanPath(p string) string { return strings.Trim(path.Clean("/"+p), "/") }
+
+// splitPath is the elements of a clean path.
+func splitPath(p string) []string {
+	if p == "" {
+		return nil
+	}
+	return strings.Split(p, "/")
+}
+
+// joinSpans sorts spans and joins those that touch or overlap.
+func joinSpans(spans []plan.Span) []plan.Span {
+	slices.SortFunc(spans, func(a, b plan.Span) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Start, b.Start)) })
+	out := spans[:0]
+	for _, s := range spans {
+		if n := len(out); n > 0 && out[n-1].File == s.File && s.Start <= out[n-1].End {
+			out[n-1].End = max(out[n-1].End, s.End)
+		} else if s.Len() > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}

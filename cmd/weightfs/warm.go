@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"weightfs/fs/plan"
+)
+
+func newWarmCommand(u *ui) *cobra.Command {
+	var set settings
+	var quiet bool
+	c := &cobra.Command{
+		Use:   "warm SOURCE [GLOB...]",
+		Short: "Fill the disk cache with what files of the tree are made from",
+		Long: `Fetch what files of the tree are made from into the disk cache, so that a mount finds it there. GLOB is a path of the tree with * and ?, or
+a directory; without one it is release. Nothing is computed.`,
+		Example: "  weightfs warm hf://Qwen/Qwen3-30B-A3B-FP8 resident\n  weightfs warm hf://Qwen/Qwen3-30B-A3B-FP8 'experts/native/blocks/L00?/*'",
+		Args:    args(1, -1),
+		RunE: func(c *cobra.Command, args []string) error {
+			session, o, err := set.openOne(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			defer session.Close()
+			globs := args[1:]
+			if len(globs) == 0 {
+				globs = []string{"release"}
+			}
+			spans, err := o.spansOf(c.Context(), globs)
+			if err != nil {
+				return err
+			}
+			var total int64
+			for _, s := range spans {
+				total += s.Len()
+			}
+			bar := u.bar(total, quiet)
+			err = o.fetch(c.Context(), spans, bar)
+			bar.Exit()
+			if err != nil {
+				return err
+			}
+			if !quiet {
+				s := session.cache.Stats()
+				u.notef("%s are there, %s of it was fetched", size(total), size(s.BytesFetched))
+			}
+			return nil
+		},
+	}
+	set.addTo(c.Flags())
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
+	return c
+}
+
+// spansOf is what the files that match are made from, each range once for each file.
+func (o *opened) spansOf(ctx context.Context, globs []string) (spans []plan.Span, err error) {
+	for _, glob := range globs {
+		matched, err := o.match(ctx, cleanPath(glob))
+		if err != nil {
+			return nil, err
+		}
+		for p, n := range matched {
+			err := walk(ctx, n, p, func(file string, x plan.Node) error {
+				if x.Live != nil {
+					return nil
+				}
+				p, err := x.Open(ctx)
+				if err != nil {
+					return fmt.Errorf("%s: %w", file, err)
+				}
+				spans = append(spans, p.Spans(0, p.Size)...)
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return joinSpans(spans), nil
+}
+
+// match finds the nodes whose paths match a glob, element by element. No match is an error.
+func (o *opened) match(ctx context.Context, glob string) (map[string]plan.Node, error) {
+	if n, err := plan.Walk(ctx, o.root, glob); err == nil {
+		return map[string]plan.Node{glob: n}, nil
+	}
+	found := map[string]plan.Node{"": {Dir: o.root}}
+	for _, part := range splitPath(glob) {
+		next := map[string]plan.Node{}
+		for p, n := range found {
+			if n.Dir == nil {
+				continue
+			}
+			nodes, err := n.Dir.List(ctx)
+			if err != nil {
+				return nil, err
+			}
+			for _, x := range nodes {
+				if ok, err := path.Match(part, x.Name); err != nil {
+					return nil, usageError{fmt.Sprintf("%q is no pattern", glob), "* and ? stand for parts of a name"}
+				} else if ok {
+					next[path.Join(p, x.Name)] = x
+				}
+			}
+		}
+		found = next
+	}
+	if len(found) == 0 {
+		_, err := o.find(ctx, glob)
+		return nil, err
+	}
+	return found, nil
+}
+
+// warmStep is how much one gather asks for, and warmJobs how many there are at once.
+const (
+	warmStep = 16 << 20
+	warmJobs = 4
+)
+
+// fetch brings spans through the cache and drops them.
+func (o *opened) fetch(ctx context.Context, spans []plan.Span, bar *progressbar.ProgressBar) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(warmJobs)
+	for _, s := range spans {
+		for off := int64(0); off < s.Len() && ctx.Err() == nil; off += warmStep {
+			part := s.Sub(off, min(warmStep, s.Len()-off))
+			g.Go(func() error {
+				if err := o.files.Gather(ctx, []plan.Read{{Span: part, Dst: make([]byte, part.Len())}}, nil); err != nil {
+					return err
+				}
+				return bar.Add64(part.Len())
+			})
+		}
+	}
+	return g.Wait()
+}
