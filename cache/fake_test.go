@@ -59,7 +59,9 @@ type fakeFile struct {
 
 // fakeSource is a source in memory that notes every request.
 type fakeSource struct {
-	files []fakeFile
+	files    []fakeFile
+	name     string // of the listing
+	revision string
 	// fault, if set, is asked before each request: it may fail it, or let only so many bytes through before cut.
 	fault func(path string, off, n int64) (give int64, err error)
 	// gate, if set, is called before each request is answered.
@@ -95,7 +97,7 @@ func newFake(files ...fakeFile) *fakeSource {
 }
 
 func (s *fakeSource) List(context.Context) (*sources.Listing, error) {
-	l := &sources.Listing{Name: "fake", Complete: true}
+	l := &sources.Listing{Name: s.name, Revision: s.revision, Complete: true}
 	for _, f := range s.files {
 		e := sources.Entry{Path: f.path, Size: f.size}
 		if f.sha {

@@ -136,6 +136,9 @@ func (x *file) recent() error {
 
 func (x *file) openNow(ctx context.Context) (*opened, error) {
 	c := x.owner.cache
+	if local := openHub(c.opt.Hub, x.owner.listing, x.entry); local != nil {
+		return &opened{blob: local, local: local}, nil
+	}
 	ctx, b := c.bound(ctx)
 	defer b.stop()
 	var blob sources.Blob

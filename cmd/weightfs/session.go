@@ -53,7 +53,9 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 		memory = cache.DefaultMemory()
 	}
 	kept := memory / keptShare
-	c, err := cache.New(cache.Options{Dir: dir, Size: int64(s.cacheSize), Memory: memory - kept, Log: log})
+	c, err := cache.New(cache.Options{
+		Dir: dir, Size: int64(s.cacheSize), Memory: memory - kept, Hub: cache.HubCacheDir(), Log: log,
+	})
 	if err != nil {
 		return nil, err
 	}
