@@ -54,6 +54,7 @@ type classifier struct {
 	classes map[string]*class   // by prefix, row and mtp
 	mtp     map[layerKey]bool
 	byN     notes // layers that are taken for MTP only because of their number
+	stray   notes // names of tensors that may be of routed experts, taken for resident
 }
 
 type layerKey struct {
@@ -63,7 +64,8 @@ type layerKey struct {
 
 // verdict is what is known of a skeleton.
 type verdict struct {
-	ok, like bool
+	ok, like bool // a row knows it; no row knows it, but it is of a routed expert
+	stray    bool // it may be of routed experts
 	match
 	template    string
 	nested      bool // numbers in the prefix
@@ -87,7 +89,10 @@ func (rel *Release) classify() {
 				if v == nil {
 					v = c.judge(string(skeleton))
 				}
-				if v.like {
+				if v.stray {
+					c.stray.add("%s", quoted(name))
+				}
+				if v.ok || v.like {
 					rel.roles[n] = c.add(v, name, numbers, Ref{int32(si), int32(i)})
 				}
 			}
@@ -97,6 +102,9 @@ func (rel *Release) classify() {
 	rel.Notes = append(rel.Notes, c.byN.list("layers beyond num_hidden_layers")...)
 	rel.Experts, rel.NoExperts = c.experts(false)
 	rel.MTP, rel.NoMTP = c.experts(true)
+	if rel.Experts != nil && len(c.stray.kept) > 0 {
+		rel.Notes = append(rel.Notes, fmt.Sprintf("tensors below experts that no naming form knows are taken for resident: %s", strings.Join(c.stray.list("them"), ", ")))
+	}
 	rel.checkDeclared()
 }
 
@@ -155,16 +163,18 @@ func plainNumber(name string, i int) (n int32, end int, ok bool) {
 // judge finds what a skeleton is and remembers it.
 func (c *classifier) judge(skeleton string) *verdict {
 	v := &verdict{}
-	v.match, v.ok, v.like = matchName(skeleton)
+	v.match, v.ok = matchName(skeleton)
+	v.like = !v.ok && likeExpert(skeleton)
+	v.stray = !v.ok && !v.like && belowExperts(skeleton)
 	v.nested = strings.Contains(v.prefix, "#")
 	if v.ok {
 		v.template = v.prefix + "." + strings.Replace(skeleton[len(v.prefix)+1:], "#", "{layer}", 1)
 		v.template = strings.TrimPrefix(strings.Replace(v.template, "#", "{expert}", 1), ".")
 	}
-	if !v.like {
+	if !v.ok && !v.like && !v.stray {
 		v = notExpert
 	}
-	if v.like || len(c.known) < maxSkeletons {
+	if v != notExpert || len(c.known) < maxSkeletons {
 		c.known[skeleton] = v
 	}
 	return v
@@ -282,6 +292,10 @@ func (c *classifier) experts(mtp bool) (*Experts, string) {
 	switch {
 	case len(found) == 0 && mtp:
 		return nil, "no routed experts in multi-token-prediction layers"
+	case len(found) == 0 && len(c.stray.kept) > 0:
+		return nil, fmt.Sprintf("tensor %s looks like routed experts, and no known naming form has it", c.stray.kept[0])
+	case len(found) == 0 && c.rel.Declared.Experts > 1:
+		return nil, fmt.Sprintf("config says %d experts, and no tensor has a name that is known of routed experts", c.rel.Declared.Experts)
 	case len(found) == 0:
 		return nil, "dense: no routed experts"
 	case len(found) > 1:
@@ -304,10 +318,3 @@ func (cl *class) sortedColumns() []*column {
 }
 
 func projectionRank(p string) int { return slices.Index([]string{gate, gateUp, up, down}, p) }
-
-func suffixRank(s string) int {
-	if i := slices.Index(suffixOrder, s); i >= 0 {
-		return i
-	}
-	return len(suffixOrder)
-}

@@ -191,14 +191,11 @@ func elements(shape []int64) int64 {
 	return n
 }
 
-func isData(suffix string) bool { return suffixRank(suffix) < dataSuffixes }
-
-// plain says that a tensor's elements are not packed, so that its shape is the matrix's.
+// plain says that an element of a tensor is one weight, so that its shape is the matrix's. (U16 is BF16 to readers that lack it.)
 func plain(d safetensors.DType) bool {
 	switch d {
-	case safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64, safetensors.F8_E4M3, safetensors.F8_E5M2,
-		safetensors.F8_E4M3FNUZ, safetensors.F8_E5M2FNUZ:
-		return true
+	case safetensors.U8, safetensors.I8, safetensors.BOOL, safetensors.I32, safetensors.U32, safetensors.I64, safetensors.U64, safetensors.C64, safetensors.Opaque:
+		return false
 	}
-	return false
+	return true
 }

@@ -2,6 +2,7 @@ package release
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -127,21 +128,39 @@ var norms = []string{
 // mtpMarks are tensors that only a multi-token-prediction layer has.
 var mtpMarks = []string{"eh_proj.weight", "enorm.weight", "hnorm.weight", "mtp_block.input_layernorm.weight", "shared_head.norm.weight"}
 
-// suffixOrder is the order of a projection's tensors in a block: data, scales, zero points, further side tensors. "bias" follows, then
-// what is not listed, by name.
-var suffixOrder = []string{
-	"weight", "weight_packed", "qweight", "blocks", "W_q", "weight_qdata", // data
-	"weight_scale_inv", "scale_inv", "scales_inv", "weight_scale", "scale", "scales", "qscale_weight", "SCB", "weight.absmax", "absmax", // scales
+// dataSuffixes are the endings of tensors that hold the weights themselves.
+var dataSuffixes = []string{
+	"weight", "weight_packed", "qweight", "blocks", "W_q", "_weight_qdata",
+	"trellis", "codes", "indices", "Qidxs", "B", // EXL3, AQLM, VPTQ, QuIP#, Marlin
+}
+
+// sideSuffixes is the order in which the other tensors of a projection follow in a block: scales, zero points, further side tensors,
+// bias. What is not listed comes last, by name.
+var sideSuffixes = []string{
+	"weight_scale_inv", "scale_inv", "scales_inv", "weight_scale", "scale", "scales", "qscale_weight", "SCB", "weight.absmax", "_weight_scale",
 	"weight_scale_2", "weight_global_scale", // scales of scales
-	"weight_zero_point", "zero_point", "qzeros", "zero", "biases", "qbiases", // zero points; MLX's biases are added after scaling
+	"weight_zero_point", "zero_point", "qzeros", "zero", "biases", "qbiases", "_weight_zero_point", // MLX adds its biases after scaling
 	"weight_shape", "g_idx", "weight_g_idx", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
 	"weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4", "weight_format",
 	"input_scale", "activation_scale", "input_global_scale", "input_zero_point", "qscale_act", "pre_quant_scale",
 	"bias",
 }
 
-// dataSuffixes is how many of suffixOrder hold the weights themselves.
-const dataSuffixes = 6
+func isData(suffix string) bool { return slices.Contains(dataSuffixes, suffix) }
+
+// suffixRank orders the tensors of a projection.
+func suffixRank(suffix string) int {
+	if isData(suffix) {
+		return -1
+	}
+	if i := slices.Index(sideSuffixes, suffix); i >= 0 {
+		return i
+	}
+	return len(sideSuffixes)
+}
+
+// residentLeaves are the last components of tensors that stand below a component "experts" and belong to the router.
+var residentLeaves = []string{"e_score_correction_bias", "expert_bias", "per_expert_scale"}
 
 // match is what a row makes of a name with numbers replaced by "#".
 type match struct {
@@ -151,15 +170,25 @@ type match struct {
 	suffix string // without its dot or underscore, "weight" if there is none
 }
 
-// matchName finds the row that knows a skeleton: a tensor name whose numeric components are "#". like says that the name is of a
-// routed expert although no row knows it: a number follows "experts".
-func matchName(skeleton string) (m match, ok, like bool) {
+// matchName finds the row that knows a skeleton: a tensor name whose numeric components are "#".
+func matchName(skeleton string) (match, bool) {
 	for i := range families {
-		if m, ok = families[i].match(skeleton); ok {
-			return m, true, true
+		if m, ok := families[i].match(skeleton); ok {
+			return m, true
 		}
 	}
-	return match{}, false, strings.Contains(skeleton, "experts.#.")
+	return match{}, false
+}
+
+// likeExpert says that a name which no row knows is of one routed expert: the expert's number follows "experts".
+func likeExpert(skeleton string) bool {
+	return strings.Contains(skeleton, "experts.#.") || strings.Contains(skeleton, "experts.expert_")
+}
+
+// belowExperts says that a name which no row knows stands below a component "experts" without being the router's.
+func belowExperts(skeleton string) bool {
+	last := skeleton[strings.LastIndexByte(skeleton, '.')+1:]
+	return strings.Contains("."+skeleton, ".experts.") && !slices.Contains(residentLeaves, last)
 }
 
 func (r *row) match(skeleton string) (match, bool) {

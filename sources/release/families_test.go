@@ -212,6 +212,13 @@ func TestFamilies(t *testing.T) {
 			want:     "mlp.experts under model.layers" + twoLayers + threeParts},
 		{name: "ernie 4.5 paddle", experts: []spec{bf("ernie.layers.{L}.mlp.experts.{E}.up_gate_proj.weight", 8, 12), bf("ernie.layers.{L}.mlp.experts.{E}.down_proj.weight", 6, 8)},
 			want: "mlp.experts under ernie.layers" + twoLayers + fusedIO},
+		{name: "ernie 4.5 paddle, U16", experts: []spec{typed(safetensors.U16, "ernie.layers.{L}.mlp.experts.{E}.up_gate_proj.weight", 8, 12), typed(safetensors.U16, "ernie.layers.{L}.mlp.experts.{E}.down_proj.weight", 6, 8)},
+			want: "mlp.experts under ernie.layers" + twoLayers + "gate_up.weight U16[8 12] T, down.weight U16[6 8] T"},
+		{name: "exl3", experts: []spec{
+			typed(safetensors.I16, "model.layers.{L}.mlp.experts.{E}.gate_proj.trellis", 1, 1, 64), typed(safetensors.F16, "model.layers.{L}.mlp.experts.{E}.gate_proj.svh", 16), typed(safetensors.F16, "model.layers.{L}.mlp.experts.{E}.gate_proj.suh", 16),
+			typed(safetensors.I16, "model.layers.{L}.mlp.experts.{E}.up_proj.trellis", 1, 1, 64), typed(safetensors.F16, "model.layers.{L}.mlp.experts.{E}.up_proj.svh", 16), typed(safetensors.F16, "model.layers.{L}.mlp.experts.{E}.up_proj.suh", 16),
+			typed(safetensors.I16, "model.layers.{L}.mlp.experts.{E}.down_proj.trellis", 1, 1, 64), typed(safetensors.F16, "model.layers.{L}.mlp.experts.{E}.down_proj.svh", 16), typed(safetensors.F16, "model.layers.{L}.mlp.experts.{E}.down_proj.suh", 16)},
+			want: "mlp.experts under model.layers, " + twoByThree + ", H 0 I 0: gate.trellis I16[1 1 64], gate.suh F16[16], gate.svh F16[16], up.trellis I16[1 1 64], up.suh F16[16], up.svh F16[16], down.trellis I16[1 1 64], down.suh F16[16], down.svh F16[16]"},
 		{name: "bailing", experts: pw("model.layers.{L}.mlp.experts.{E}."), resident: []spec{bf("model.layers.{L}.mlp.gate.expert_bias", 3), bf("model.word_embeddings.weight", 5, 8)},
 			want: "mlp.experts under model.layers" + twoLayers + threeParts},
 		{name: "step3", experts: []spec{bf("model.layers.{L}.moe.gate_proj.weight", 3, 6, 8), bf("model.layers.{L}.moe.up_proj.weight", 3, 6, 8), bf("model.layers.{L}.moe.down_proj.weight", 3, 8, 6)},

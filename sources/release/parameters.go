@@ -9,12 +9,14 @@ import (
 	"weightfs/sources/safetensors"
 )
 
-// sideSuffixes are endings of tensors that only describe the weights beside them: they are no parameters.
-var sideSuffixes = []string{
-	"weight_scale_inv", "scale_inv", "scales_inv", "weight_scale", "weight_scale_2", "weight_global_scale", "scale", "scales", "qscale_weight",
-	"qscale_act", "SCB", "weight_format", "absmax", "quant_map", "nested_absmax", "nested_quant_map", "bitsandbytes__nf4", "bitsandbytes__fp4",
-	"weight_zero_point", "zero_point", "qzeros", "zero", "biases", "qbiases", "weight_shape", "g_idx", "weight_g_idx",
-	"input_scale", "activation_scale", "input_global_scale", "input_zero_point", "k_scale", "v_scale",
+// noParameters are last components, beside those of sideSuffixes, of tensors that only describe the weights beside them.
+var noParameters = []string{
+	"absmax", "quant_map", "nested_absmax", "nested_quant_map", "bitsandbytes__nf4", "bitsandbytes__fp4", "k_scale", "v_scale",
+}
+
+// describes says whether a suffix is of a tensor that only describes the weights beside it.
+func describes(suffix string) bool {
+	return suffix != "bias" && (slices.Contains(sideSuffixes, suffix) || slices.Contains(noParameters, suffix))
 }
 
 // packing is one way to hold several weights in one element.
@@ -96,7 +98,7 @@ func (c *parameterCounter) judge(t Tensor) int64 {
 		}
 		return 32 / bits
 	}
-	if slices.Contains(sideSuffixes, suffix) && c.hasWeights(module, joint) {
+	if describes(suffix) && c.hasWeights(module, joint) {
 		return 0
 	}
 	return 1
@@ -126,13 +128,12 @@ func cutSuffix(name string) (module, joint, suffix string) {
 
 // hasWeights says whether a module has weights that a side tensor can describe.
 func (c *parameterCounter) hasWeights(module, joint string) bool {
-	names := []string{"weight", "weight_packed", "qweight", "W_q", "blocks"}
 	if joint == "_" {
 		if _, ok := c.rel.Lookup(module); ok {
 			return true
 		}
 	}
-	return slices.ContainsFunc(names, func(s string) bool {
+	return slices.ContainsFunc(dataSuffixes, func(s string) bool {
 		_, ok := c.rel.Lookup(module + joint + s)
 		return ok
 	})

@@ -50,6 +50,7 @@ func TestRefused(t *testing.T) {
 		{"an unknown tensor of an expert", "", append(expand([]int{1}, 2, pw("model.layers.{L}.mlp.experts.{E}.")...), bf16("model.layers.1.mlp.experts.0.surprise.weight", 2)),
 			[]string{`"model.layers.1.mlp.experts.0.surprise.weight"`, "no known naming form"}},
 		{"a family nobody knows", "", []ten{bf16("net.7.mix.experts.0.first", 2, 3)}, []string{`"net.7.mix.experts.0.first"`, "no known naming form"}},
+		{"a family nobody knows, experts numbered otherwise", "", []ten{bf16("encoder.block.1.layer.1.mlp.experts.expert_0.wi.weight", 2, 3)}, []string{`"encoder.block.1.layer.1.mlp.experts.expert_0.wi.weight"`, "no known naming form"}},
 		{"two sets", "", append(expand([]int{1}, 2, pw("thinker.model.layers.{L}.mlp.experts.{E}.")...), expand([]int{1}, 2, pw("talker.model.layers.{L}.mlp.experts.{E}.")...)...),
 			[]string{"several sets", "mlp.experts under thinker.model.layers", "mlp.experts under talker.model.layers"}},
 		{"one model in two forms", "", append(expand([]int{1}, 2, pw("model.layers.{L}.mlp.experts.{E}.")...), expand([]int{2}, 2, bf(m+"gate_up_proj", 2, 12, 8), bf(m+"down_proj", 2, 8, 6))...),
@@ -90,6 +91,22 @@ func TestRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUnknownFused has experts that no row knows without a number of their own: they are resident, and nothing says that the model is dense.
+func TestUnknownFused(t *testing.T) {
+	rel := one(t, "", bf16("encoder.layers.1.mlp.experts.mlp.w1", 12, 8))
+	if want := `tensor "encoder.layers.1.mlp.experts.mlp.w1" looks like routed experts, and no known naming form has it`; rel.Experts != nil || rel.NoExperts != want {
+		t.Errorf("reason %q", rel.NoExperts)
+	}
+	rel = one(t, `{"num_experts": 8}`, bf16("model.layers.1.mlp.strange", 8, 12, 8))
+	if want := "config says 8 experts, and no tensor has a name that is known of routed experts"; rel.Experts != nil || rel.NoExperts != want {
+		t.Errorf("reason %q", rel.NoExperts)
+	}
+	rel = one(t, "", append(expand([]int{1}, 2, pw("model.layers.{L}.mlp.experts.{E}.")...), bf16("model.layers.1.mlp.experts.strange", 3))...)
+	if rel.Experts == nil || len(rel.Notes) != 1 || !strings.Contains(rel.Notes[0], `resident: "model.layers.1.mlp.experts.strange"`) {
+		t.Errorf("%s, notes %q", layout(rel.Experts, rel.NoExperts), rel.Notes)
 	}
 }
 
