@@ -82,6 +82,9 @@ func (g *grid) fit(out, in int64, block [2]int) error {
 				continue
 			}
 			c = [2]int64{out / g.rows, in / g.cols}
+			if blocks := g.rows != out && g.rows != 1; blocks && (c[0]%16 != 0 || c[1]%16 != 0) {
+				continue // no format has blocks of such sizes: the scale is misshapen
+			}
 		}
 		if g.fits(out, in, c) {
 			g.bm, g.bn, g.how = c[0], c[1], fmt.Sprintf("blocks %dx%d by grid", c[0], c[1])

@@ -1,0 +1,269 @@
+//go:build !purego
+
+package quant
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// reference is the reference kernel of a fast one; others are references themselves.
+func reference(k kernel) kernel {
+	switch k := k.(type) {
+	case fastScaled8:
+		return refScaled8{k.scaled8}
+	case fastFP4:
+		return refFP4{k.fp4}
+	case fastPacked:
+		return refPacked{k.packed}
+	case fastBnb4:
+		return refBnb4{k.bnb4}
+	case castF32:
+		return refCast{castKinds["F32"]}
+	case castF16:
+		return refCast{castKinds["F16"]}
+	}
+	return k
+}
+
+// compare runs a kernel and its reference over one strip of columns, with every row the same data.
+func compare(t *testing.T, what func() string, fast, ref kernel, rows, columns int, in ...[]byte) {
+	t.Helper()
+	run := func(k kernel) []byte {
+		s := strip{dst: make([]byte, 2*rows*columns), dstStride: 2 * columns, rows: rows, c1: columns, in: in, stride: make([]int, len(in))}
+		if err := k.decode(&s); err != nil {
+			t.Fatal(err)
+		}
+		return s.dst
+	}
+	if got, want := run(fast), run(ref); !bytes.Equal(got, want) {
+		for i := range got {
+			if got[i] != want[i] {
+				t.Fatalf("%s: element %d is %s, the reference has %s", what(), i/2, bf16Hex(got[i&^1:][:2]), bf16Hex(want[i&^1:][:2]))
+			}
+		}
+	}
+}
+
+// scaleClasses are binary32 scales of every kind: all powers of two and neighbours, zeros, infinities, NaNs, both signs, subnormal results, random ones.
+func scaleClasses() []float32 {
+	list := []float32{0, float32(math.Inf(1)), float32(math.NaN()), math.Float32frombits(0x7FFFFFFF), math.Float32frombits(0x7F800001),
+		math.MaxFloat32, math.SmallestNonzeroFloat32, math.Float32frombits(0x007FFFFF), math.Float32frombits(0x7F7F8000), math.Float32frombits(0x7F7F7FFF)}
+	for e := -149; e <= 127; e++ {
+		p := float32(math.Ldexp(1, e))
+		list = append(list, p, math.Nextafter32(p, 0), math.Nextafter32(p, 2*p), float32(float64(p)*1.2345678), float32(float64(p)*1.9921875))
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		list = append(list, math.Float32frombits(r.Uint32()), math.Float32frombits(0x39000000+r.Uint32N(1<<25)))
+	}
+	for _, f := range list {
+		list = append(list, -f)
+	}
+	return list
+}
+
+// every is every step-th element.
+func every[T any](list []T, step int) []T {
+	var out []T
+	for i := 0; i < len(list); i += step {
+		out = append(out, list[i])
+	}
+	return out
+}
+
+// scaleBytes are scales in a dtype: all of them but for F32.
+func scaleBytes(n number) [][]byte {
+	var list [][]byte
+	switch n {
+	case numF32:
+		for _, f := range scaleClasses() {
+			list = append(list, le32(math.Float32bits(f)))
+		}
+	case numBF16, numF16:
+		for b := range 1 << 16 {
+			list = append(list, le16(uint16(b)))
+		}
+	default:
+		for b := range 256 {
+			list = append(list, []byte{byte(b)})
+		}
+	}
+	return list
+}
+
+func allCodes(repeat int) []byte {
+	out := make([]byte, 256*repeat)
+	for i := range out {
+		out[i] = byte(i)
+	}
+	return out
+}
+
+func TestScaled8EqualsReference(t *testing.T) {
+	data := allCodes(2)
+	for dtype, codes := range codes8 {
+		for _, num := range []number{numF32, numBF16, numF16, numE8M0} {
+			k := scaled8{codes: codes, scale: num, bn: 512}
+			scales := scaleBytes(num)
+			if dtype != "F8_E4M3" && len(scales) > 256 {
+				scales = every(scales, 29)
+			}
+			if num == numF16 {
+				scales = every(scales, 5)
+			}
+			for _, s := range scales {
+				compare(t, func() string { return fmt.Sprintf("%s with %s scale %x", dtype, num, s) }, k.kernel(), refScaled8{k}, 1, 512, data, s)
+			}
+		}
+	}
+	for zero := range 256 {
+		k := scaled8{codes: i8Values, scale: numF32, bn: 512, zero: numI8}
+		compare(t, func() string { return fmt.Sprintf("zero %d", zero) }, k.kernel(), refScaled8{k}, 1, 512, data, le32(0x3C23D70A), []byte{byte(zero)})
+	}
+}
+
+func TestFP4EqualsReference(t *testing.T) {
+	var data []byte
+	for b := range 256 {
+		data = append(data, byte(b))
+	}
+	scales := make([]byte, 32)
+	for _, k := range []fp4{
+		{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, second: secondMultiplies},
+		{group: 16, scale: numE4M3, second: secondDivides}, {group: 16, scale: numE4M3, second: secondMultiplies, highFirst: true},
+	} {
+		seconds := every(scaleBytes(numF32), 37)
+		if k.second == secondNone {
+			seconds = seconds[:1]
+		}
+		for _, second := range seconds {
+			for first := 0; first < 256; first += len(scales) {
+				for i := range scales {
+					scales[i] = byte(first + i)
+				}
+				compare(t, func() string { return fmt.Sprintf("%s, scales from %02x, second %x", k.params(), first, second) }, k.kernel(), refFP4{k}, 1, 512, data, scales, second)
+			}
+		}
+	}
+}
+
+func TestPackedEqualsReference(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for bits := 1; bits <= 8; bits++ {
+		const columns = 320 // one group
+		data := make([]byte, columns*bits/8)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		for _, k := range []packed{
+			{bits: bits, group: columns, groups: 1, scale: numF32},
+			{bits: bits, group: columns, groups: 1, scale: numF32, zero: zeroPacked},
+			{bits: bits, group: columns, groups: 1, scale: numF32, zero: zeroNone, bias: true},
+		} {
+			for _, s := range every(scaleClasses(), 7) {
+				extra := le32(r.Uint32())
+				if k.zero == zeroPacked {
+					extra = append(extra, le32(r.Uint32())...)
+				}
+				compare(t, func() string { return fmt.Sprintf("%s, scale %x", k.params(), math.Float32bits(s)) }, k.kernel(), refPacked{k}, 1, columns, data, le32(math.Float32bits(s)), extra)
+			}
+		}
+	}
+}
+
+func TestBnb4EqualsReference(t *testing.T) {
+	for _, k := range []bnb4{{table: nf4Values}, {table: bnbFP4}} {
+		for _, s := range scaleClasses() {
+			compare(t, func() string { return fmt.Sprintf("absmax %x", math.Float32bits(s)) }, k.kernel(), refBnb4{k}, 1, 512, allCodes(1), le32(math.Float32bits(s)))
+		}
+	}
+}
+
+func TestCastsEqualReference(t *testing.T) {
+	var half, single []byte
+	for b := range 1 << 16 {
+		half = append(half, le16(uint16(b))...)
+	}
+	for _, f := range scaleClasses() {
+		u := math.Float32bits(f)
+		for _, v := range []uint32{u, u&0xFFFF0000 | 0x8000, u | 0x18000&0x1FFFF, u + 0x7FFF, u ^ 0x8001} {
+			single = append(single, le32(v)...)
+		}
+	}
+	compare(t, func() string { return "F16" }, castKernel("F16"), refCast{castKinds["F16"]}, 1, len(half)/2, half)
+	for odd := range 20 {
+		compare(t, func() string { return "F32" }, castKernel("F32"), refCast{castKinds["F32"]}, 1, len(single)/4-odd, single[4*odd:])
+	}
+	for dtype := range codes8 {
+		if kind, ok := castKinds[dtype]; ok {
+			compare(t, func() string { return dtype }, castKernel(dtype), refCast{kind}, 1, 256, allCodes(1))
+		}
+	}
+}
+
+// randomBytes are n bytes of which r decides the seed.
+func randomBytes(r *rapid.T, n int64) []byte {
+	src := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0))
+	out := make([]byte, n)
+	for i := range out {
+		out[i] = byte(src.Uint32())
+	}
+	return out
+}
+
+// TestFastCodecsEqualReference compares whole codecs of odd shapes, partial blocks, one row and one column over random bytes.
+func TestFastCodecsEqualReference(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		experts, out := rapid.Int64Range(1, 3).Draw(r, "experts"), rapid.Int64Range(1, 70).Draw(r, "out")
+		in := rapid.Int64Range(1, 700).Draw(r, "in")
+		var c *rowCodec
+		switch rapid.IntRange(0, 3).Draw(r, "kind") {
+		case 0:
+			block := [2]int{rapid.IntRange(1, 64).Draw(r, "bm"), rapid.IntRange(1, 300).Draw(r, "bn")}
+			num := rapid.SampledFrom([]number{numF32, numBF16, numF16, numE8M0}).Draw(r, "scale")
+			shape := []int64{experts, ceilDiv(out, int64(block[0])), ceilDiv(in, int64(block[1]))}
+			g, err := findGrid([]int64{experts, out, in}, shape, block)
+			if err != nil {
+				r.Fatal(err)
+			}
+			dtype := rapid.SampledFrom([]string{"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "I8"}).Draw(r, "dtype")
+			c = newScaled8(Tensor{DType: dtype, Shape: []int64{experts, out, in}}, scaled8{codes: codes8[dtype], scale: num, bn: int(g.bn)}, g)
+		case 1:
+			k := rapid.SampledFrom([]fp4{{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, highFirst: true}}).Draw(r, "fp4")
+			c = newFP4(k, experts, out, 2*in)
+		case 2:
+			bits := rapid.IntRange(1, 8).Draw(r, "bits")
+			group := rapid.Int64Range(1, in).Draw(r, "group")
+			k := packed{bits: bits, group: int(group), groups: int(ceilDiv(in, group)), scale: numBF16, zero: rapid.SampledFrom([]packedZero{zeroMiddle, zeroPacked, zeroNone}).Draw(r, "zero")}
+			columns, bytes := k.unit()
+			c = &rowCodec{experts: experts, out: out, in: in, size: 2 * experts * out * in, unit: columns, kernel: k.kernel(), inputs: []rowInput{
+				rowData(4*ceilDiv(in*int64(bits), 32), experts, out, bytes), rowData(2*int64(k.groups), experts, out, 0)}}
+			if k.zero == zeroPacked {
+				rows := ceilDiv(out*int64(bits), 32)
+				c.inputs = append(c.inputs, rowInput{rowBytes: 4 * int64(k.groups), perExpert: rows, num: int64(bits), den: 32, size: experts * rows * 4 * int64(k.groups)})
+			}
+		default:
+			c = Cast(rapid.SampledFrom([]string{"F16", "F32", "F64", "F8_E4M3"}).Draw(r, "dtype"), []int64{experts * out * in}).(*rowCodec)
+		}
+		inputs := make([][]byte, len(c.inputs))
+		for i, n := range c.InputLens() {
+			inputs[i] = randomBytes(r, n)
+		}
+		ref := *c
+		ref.kernel = reference(c.kernel)
+		if got, want := whole(r, c, inputs), whole(r, &ref, inputs); !bytes.Equal(got, want) {
+			r.Fatalf("%s differs from its reference", c)
+		}
+		off := rapid.Int64Range(0, c.Len()-1).Draw(r, "off")
+		n := rapid.Int64Range(1, c.Len()-off).Draw(r, "n")
+		if got, want := decode(r, c, inputs, off, n), decode(r, &ref, inputs, off, n); !bytes.Equal(got, want) {
+			r.Fatalf("%s: window [%d, +%d) differs from its reference", c, off, n)
+		}
+	})
+}
