@@ -75,8 +75,8 @@ func (x *expertNames) bf16Parts(r *testrel.Release, prefix string, layer, expert
 	for k, p := range []string{"gate", "up", "down"} {
 		d := dumbPart{name: p + ".weight", dtype: "BF16"}
 		if !x.fused {
-			v := r.Truth(expand(prefix+x.projections[p], layer, expert))
-			d.shape, d.data = v.Shape, v.Bytes()
+			v := truthOf(r, expand(prefix+x.projections[p], layer, expert))
+			d.shape, d.data = v.shape, v.data
 			d.tensor = prefix + strings.TrimSuffix(x.projections[p], ".weight") + strings.TrimPrefix(x.native[2*k%len(x.native)][0], p)
 			if len(x.native) == 3 {
 				d.tensor = prefix + x.projections[p]
@@ -216,7 +216,7 @@ func checkManifest(t *testing.T, text []byte, x *expertNames, parts []dumbPart, 
 		t.Errorf("source: %+v", got.Source)
 	}
 	for path, sum := range got.Source.Headers {
-		f := m.File(path)
+		f := m.file(path)
 		head := make([]byte, 8)
 		f.ReadAt(head, 0)
 		head = make([]byte, 8+binary.LittleEndian.Uint64(head))

@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"sort"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"weightfs/fs/plan"
@@ -83,11 +86,28 @@ func asIs(t *testrel.Tensor) dumbTensor {
 
 // dumbResident is resident/.
 func dumbResident(r *testrel.Release) map[string][]dumbTensor {
+	return only(dumbAll(r), func(name string) bool { return !expertName.MatchString(name) })
+}
+
+// only keeps the tensors that keep lets through.
+func only(shows map[string][]dumbTensor, keep func(name string) bool) map[string][]dumbTensor {
+	out := map[string][]dumbTensor{}
+	for path, ts := range shows {
+		for _, t := range ts {
+			if keep(t.name) {
+				out[path] = append(out[path], t)
+			}
+		}
+	}
+	return out
+}
+
+// dumbAll is every tensor of the release's set.
+func dumbAll(r *testrel.Release) map[string][]dumbTensor {
 	out := map[string][]dumbTensor{}
 	for i := range r.Files {
 		for j := range r.Files[i].Tensors() {
-			t := &r.Files[i].Tensors()[j]
-			if inSet(t) && !expertName.MatchString(t.Name) {
+			if t := &r.Files[i].Tensors()[j]; inSet(t) {
 				out[t.Path] = append(out[t.Path], asIs(t))
 			}
 		}
@@ -106,10 +126,23 @@ func dumbBF16(r *testrel.Release) map[string][]dumbTensor {
 		if !inSet(data) {
 			continue
 		}
-		v := r.Truth(name)
-		out[data.Path] = append(out[data.Path], dumbTensor{name, v.DType.String(), v.Shape, v.Bytes()})
+		out[data.Path] = append(out[data.Path], truthOf(r, name))
 	}
 	return out
+}
+
+// truths remembers what testrel computed, which takes a while.
+var truths sync.Map
+
+func truthOf(r *testrel.Release, name string) dumbTensor {
+	key := r.Name + "/" + name
+	if d, ok := truths.Load(key); ok {
+		return d.(dumbTensor)
+	}
+	v := r.Truth(name)
+	d := dumbTensor{name, v.DType.String(), v.Shape, v.Bytes()}
+	truths.Store(key, d)
+	return d
 }
 
 // allBF16 narrows what is F32.
@@ -158,10 +191,10 @@ func roundF32(in []byte) []byte {
 // checkDir compares a model directory with what the dumb writer makes of the same tensors.
 func checkDir(t *testing.T, dir plan.Dir, m *memory, view string, want map[string][]byte) {
 	t.Helper()
-	for i := range m.Files {
-		path := m.Files[i].Path
+	for i := range m.files {
+		path := m.files[i].path
 		if !regexp.MustCompile(`\.safetensors$|\.index\.json$`).MatchString(path) && want[path] == nil {
-			want[path] = m.Files[i].Bytes()
+			want[path] = m.files[i].bytes()
 		}
 	}
 	for _, f := range files(t, dir, view) {
@@ -195,13 +228,19 @@ func TestModelDirectories(t *testing.T) {
 		t.Run(r.Name, func(t *testing.T) {
 			dir, m := open(r)
 			checkDir(t, dir, m, "resident", dumbDir(dumbResident(r)))
+			checkDir(t, dir, m, "resident-text", dumbDir(only(dumbResident(r), func(name string) bool {
+				return !regexp.MustCompile(`^(mtp|vision_tower|mm_projector|model\.visual)\.`).MatchString(name)
+			})))
 			truth := dumbBF16(r)
 			for _, view := range []string{"bf16", "bf16-all"} {
 				want := dumbDir(truth)
-				want["config.json"] = dumbConfig(m.File("config.json").Bytes())
+				want["config.json"] = dumbConfig(m.file("config.json").bytes())
 				checkDir(t, dir, m, view, want)
 				truth = allBF16(truth)
 			}
+			want := dumbDir(only(dumbBF16(r), func(name string) bool { return !expertName.MatchString(name) }))
+			want["config.json"] = dumbConfig(m.file("config.json").bytes())
+			checkDir(t, dir, m, "resident-bf16", want)
 		})
 	}
 }
@@ -217,6 +256,132 @@ func TestReleaseIsItself(t *testing.T) {
 			if !bytes.Equal(content(t, m, f), r.File(strings.TrimPrefix(f.path, "release/")).Bytes()) {
 				t.Errorf("%s differs", f.path)
 			}
+		}
+	}
+}
+
+func TestRanks(t *testing.T) {
+	for _, x := range smallExperts {
+		r := byName(t, x.release)
+		dir, m := open(r)
+		for _, n := range []int{1, 5} {
+			for rank := range n {
+				for _, nomtp := range []bool{false, true} {
+					view := fmt.Sprintf("ranks/%d/%d", n, rank)
+					if nomtp {
+						view = fmt.Sprintf("ranks/%d-nomtp/%d", n, rank)
+					}
+					checkDir(t, dir, m, view, dumbDir(x.rank(r, rank, n, nomtp)))
+				}
+			}
+		}
+		for _, path := range []string{"ranks/0", "ranks/02", "ranks/5/5", "ranks/5/-1", "ranks/13", "ranks/2-nomtp-nomtp"} {
+			if _, err := plan.Walk(t.Context(), dir, path); err == nil {
+				t.Errorf("%s: %s exists", r.Name, path)
+			}
+		}
+	}
+}
+
+// rank is what rank r of n shows: experts dealt out one by one into runs.
+func (x *expertNames) rank(r *testrel.Release, rank, n int, nomtp bool) map[string][]dumbTensor {
+	var mine []int
+	for e, at := 0, 0; at < n; at++ {
+		size := x.experts / n
+		if at < x.experts%n {
+			size++
+		}
+		for ; size > 0; size, e = size-1, e+1 {
+			if at == rank {
+				mine = append(mine, e)
+			}
+		}
+	}
+	out := map[string][]dumbTensor{}
+	for path, ts := range dumbAll(r) {
+		for _, d := range ts {
+			m := expertName.FindStringSubmatch(d.name)
+			if m != nil && nomtp && strings.HasPrefix(d.name, "mtp.") {
+				continue
+			}
+			if m != nil && !x.fused && !slices.Contains(mine, atoi(strings.TrimSuffix(m[1], "."))) {
+				continue
+			}
+			if m != nil && x.fused {
+				each := len(d.data) / x.experts
+				d.shape = append([]int64{int64(len(mine))}, d.shape[1:]...)
+				d.data = d.data[mine[0]*each : (mine[len(mine)-1]+1)*each]
+			}
+			out[path] = append(out[path], d)
+		}
+	}
+	return out
+}
+
+func atoi(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func TestLayers(t *testing.T) {
+	for _, r := range testrel.Small() {
+		dir, m := open(r)
+		want, weightMap, total := map[string][]byte{}, map[string]string{}, 0
+		modules := map[string][]dumbTensor{}
+		for _, ts := range dumbAll(r) {
+			for _, d := range ts {
+				module := regexp.MustCompile(`^(.*?\.[0-9]+)\.`).FindStringSubmatch(d.name + ".")
+				if module == nil || module[1] == d.name {
+					module = []string{"", d.name[:strings.LastIndexByte(d.name, '.')]}
+				}
+				modules[module[1]] = append(modules[module[1]], d)
+				weightMap[d.name] = "splitted_model/" + module[1] + ".safetensors"
+				total += len(d.data)
+			}
+		}
+		for module, ts := range modules {
+			want["splitted_model/"+module+".safetensors"] = dumbShard(ts)
+			want["splitted_model/"+module+".safetensors.done"] = []byte{}
+		}
+		index, _ := json.MarshalIndent(map[string]any{"metadata": map[string]any{"total_size": total}, "weight_map": weightMap}, "", "  ")
+		want["model.safetensors.index.json"] = append(index, '\n')
+		checkDir(t, dir, m, "layers", want)
+	}
+}
+
+func TestTensors(t *testing.T) {
+	types := map[string]string{"BF16": "<u2", "F16": "<f2", "F32": "<f4", "I64": "<i8", "U8": "|u1", "F8_E4M3": "|u1"}
+	for _, r := range testrel.Small() {
+		dir, m := open(r)
+		want := map[string][]byte{}
+		for _, ts := range dumbAll(r) {
+			for _, d := range ts {
+				parts := strings.Split(d.name, ".")
+				k := max(0, len(parts)-2)
+				path := strings.Join(append(parts[:k:k], strings.Join(parts[k:], ".")), "/") + ".npy"
+				shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(d.shape), "[]"), " ", ", ")
+				if len(d.shape) == 1 {
+					shape += ","
+				}
+				header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", types[d.dtype], shape)
+				for (10+len(header)+1)%64 != 0 {
+					header += " "
+				}
+				header += "\n"
+				want["tensors/"+path] = []byte("\x93NUMPY\x01\x00" + string(rune(len(header))) + "\x00" + header + string(d.data))
+			}
+		}
+		for _, f := range files(t, dir, "tensors") {
+			if got := content(t, m, f); !bytes.Equal(got, want[f.path]) {
+				t.Errorf("%s: %s differs: %d bytes, want %d; first at %d", r.Name, f.path, len(got), len(want[f.path]), firstDiff(got, want[f.path]))
+			}
+			delete(want, f.path)
+		}
+		if len(want) > 0 {
+			t.Errorf("%s: %d tensors are missing", r.Name, len(want))
 		}
 	}
 }

@@ -5,14 +5,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"weightfs/fs/plan"
 	"weightfs/sources/release"
 )
-
-const partAlign = 256
 
 // blockPart is one part of every block of a class of experts.
 type blockPart struct {
@@ -22,6 +19,7 @@ type blockPart struct {
 	shape              []int64 // of one expert
 	size               int64
 	offset             int64 // in the block
+	from               *release.Part
 	// pieces are the bytes of the part for the i-th layer and expert e.
 	pieces func(i, e int) []plan.Piece
 }
@@ -38,18 +36,31 @@ type blocks struct {
 // encoding makes the parts of one class of experts, without offsets, and what manifest.json says of the quantization.
 type encoding func(in *input, x *release.Experts) (parts []blockPart, quantization any, err error)
 
-// newBlocks lays out the parts, each on a multiple of align, the block padded to a multiple of blockAlign.
-func newBlocks(in *input, x *release.Experts, enc encoding, align, blockAlign int64) (*blocks, error) {
+// name is the part's name in a manifest.
+func (p *blockPart) name() string { return p.projection + "." + p.suffix }
+
+// newBlocks lays out the experts as the preset says: each part on a multiple of PartAlign, the block padded to one of BlockAlign.
+func newBlocks(in *input, x *release.Experts, l *preset) (*blocks, error) {
+	enc, ok := encodingNamed(l.Encoding)
+	if !ok {
+		return nil, absent("", "encoding %s is unknown", l.Encoding)
+	}
 	parts, quantization, err := enc(in, x)
 	if err != nil {
 		return nil, err
 	}
+	if parts, err = l.order(parts); err != nil {
+		return nil, err
+	}
 	b := &blocks{layers: x.Layers, perLayer: x.PerLayer, parts: parts, quantization: quantization}
 	for p := range b.parts {
-		b.parts[p].offset = roundUp(b.size, align)
+		b.parts[p].offset = roundUp(b.size, l.PartAlign)
+		if l.PartsAligned && b.parts[p].offset != b.size {
+			return nil, absent(b.parts[p].tensor, "part %s would begin at byte %d, which this layout wants on a multiple of %d", b.parts[p].name(), b.size, l.PartAlign)
+		}
 		b.size = b.parts[p].offset + b.parts[p].size
 	}
-	b.size = roundUp(b.size, blockAlign)
+	b.size = roundUp(b.size, l.BlockAlign)
 	if b.size == 0 || b.size > 1<<62/int64(len(b.layers))/int64(b.perLayer) {
 		return nil, absent("", "%d layers of %d blocks of %d bytes are not a file", len(b.layers), b.perLayer, b.size)
 	}
@@ -77,81 +88,25 @@ func (b *blocks) file(name string) *plan.Plan {
 	return plan.New(plan.Repeat{Name: name, N: int64(len(b.layers)) * int64(b.perLayer), Stride: b.size, At: b.block})
 }
 
-// numbered is a directory entry's name: letter and number with at least three digits, more if the largest number has more.
-type numbered struct {
-	before, after string
-	digits        int
-}
-
-func newNumbered(before string, largest int, after string) numbered {
-	return numbered{before, after, max(3, len(strconv.Itoa(largest)))}
-}
-
-func (n numbered) name(v int) string { return fmt.Sprintf("%s%0*d%s", n.before, n.digits, v, n.after) }
-
-// parse is the inverse of name.
-func (n numbered) parse(name string) (int, bool) {
-	text, ok := strings.CutPrefix(name, n.before)
-	text, ok2 := strings.CutSuffix(text, n.after)
-	v, err := strconv.Atoi(text)
-	return v, ok && ok2 && err == nil && v >= 0 && n.name(v) == name
-}
-
 // dir is blocks/: a directory a layer with a file an expert.
 func (b *blocks) dir() plan.Dir {
-	layer := newNumbered("L", b.layers[len(b.layers)-1], "")
-	expert := newNumbered("E", b.perLayer-1, ".bin")
-	at := func(i int) plan.Node { return plan.Folder(layer.name(b.layers[i]), b.layer(i, expert)) }
-	return plan.Indexed{N: len(b.layers), At: at, Find: func(name string) (plan.Node, bool) {
-		v, ok := layer.parse(name)
-		for i := range b.layers {
-			if ok && b.layers[i] == v {
-				return at(i), true
-			}
-		}
-		return plan.Node{}, false
-	}}
-}
-
-func (b *blocks) layer(i int, expert numbered) plan.Dir {
-	at := func(e int) plan.Node {
+	return layerDirs(b.layers, b.perLayer, ".bin", func(i, e int) plan.Node {
 		k := int64(i)*int64(b.perLayer) + int64(e)
-		return plan.Node{Name: expert.name(e), Size: b.size, Open: func(context.Context) (*plan.Plan, error) { return b.block(k), nil }}
-	}
-	return plan.Indexed{N: b.perLayer, At: at, Find: func(name string) (plan.Node, bool) {
-		e, ok := expert.parse(name)
-		if !ok || e >= b.perLayer {
-			return plan.Node{}, false
-		}
-		return at(e), true
-	}}
+		return plan.Node{Size: b.size, Open: func(context.Context) (*plan.Plan, error) { return b.block(k), nil }}
+	})
 }
 
-// expertsDir is a directory of expert blocks: manifest.json, expert_blocks.bin, blocks/, and mtp_blocks.bin where the release has experts
-// of multi-token prediction.
-func expertsDir(in *input, enc encoding, align, blockAlign int64) (plan.Dir, cost, error) {
-	if in.Experts == nil {
-		return nil, cost{}, absent("", "%s", in.NoExperts)
+// blockFiles are manifest.json, expert_blocks.bin, blocks/, and mtp_blocks.bin where the release has experts of multi-token prediction.
+func blockFiles(in *input, main, extra *blocks) []entry {
+	out := []entry{
+		{"expert_blocks.bin", plan.File("", main.file("expert_blocks.bin"))},
+		{"blocks", plan.Folder("", main.dir())},
+		{"manifest.json", manifestNode(in, main, extra)},
 	}
-	main, err := newBlocks(in, in.Experts, enc, align, blockAlign)
-	if err != nil {
-		return nil, cost{}, err
+	if extra != nil {
+		out = append(out, entry{"mtp_blocks.bin", plan.File("", extra.file("mtp_blocks.bin"))})
 	}
-	s := in.sums()
-	c := cost{source: s.native[routed], shown: main.bytes()}
-	nodes := []plan.Node{
-		plan.File("expert_blocks.bin", main.file("expert_blocks.bin")),
-		plan.Folder("blocks", main.dir()),
-	}
-	var extra *blocks
-	if in.MTP != nil {
-		if extra, err = newBlocks(in, in.MTP, enc, align, blockAlign); err != nil {
-			return nil, cost{}, err
-		}
-		nodes = append(nodes, plan.File("mtp_blocks.bin", extra.file("mtp_blocks.bin")))
-		c.source, c.shown = c.source+s.native[mtp], c.shown+extra.bytes()
-	}
-	return plan.NewStatic(append(nodes, manifestNode(in, main, extra))...), c, nil
+	return out
 }
 
 // bytes is the size of the file of all blocks.
@@ -198,7 +153,7 @@ func (b *blocks) manifest(file, digest string) blockManifest {
 	}
 	for _, p := range b.parts {
 		m.Parts = append(m.Parts, partManifest{
-			Name: p.projection + "." + p.suffix, Offset: p.offset, ByteLength: p.size, DType: p.dtype,
+			Name: p.name(), Offset: p.offset, ByteLength: p.size, DType: p.dtype,
 			Shape: append([]int64{}, p.shape...), Tensor: p.tensor,
 		})
 	}
@@ -263,7 +218,7 @@ func native(in *input, x *release.Experts) ([]blockPart, any, error) {
 
 func (in *input) nativePart(x *release.Experts, p *release.Part) blockPart {
 	return blockPart{
-		projection: p.Projection, suffix: p.Suffix, tensor: p.Tensor, dtype: p.DTypeName, shape: p.Shape, size: p.Bytes,
+		projection: p.Projection, suffix: p.Suffix, tensor: p.Tensor, dtype: p.DTypeName, shape: p.Shape, size: p.Bytes, from: p,
 		pieces: func(i, e int) []plan.Piece {
 			ref, off := p.Ref(i, e, x.PerLayer)
 			return []plan.Piece{plan.Copy{Span: span(in.Tensor(ref)).Sub(off, p.Bytes)}}

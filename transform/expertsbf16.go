@@ -11,8 +11,18 @@ import (
 // bf16Experts is the encoding with parts gate, up and down as BF16 [out, in] each, whatever the release has: fused projections are
 // taken apart, transposed ones turned. A bias is BF16 too; tensors nobody knows keep their bytes.
 func bf16Experts(in *input, x *release.Experts) ([]blockPart, any, error) {
+	make := in.matrices[routed]
+	if x == in.MTP {
+		make = in.matrices[mtp]
+	}
+	parts, err := make()
+	return slices.Clone(parts), nil, err
+}
+
+// bf16Parts makes the parts of bf16Experts.
+func (in *input) bf16Parts(x *release.Experts) ([]blockPart, error) {
 	if err := in.sums().exact(routed, mtp); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var parts []blockPart
 	for k := 0; k < len(x.Parts); {
@@ -22,13 +32,13 @@ func bf16Experts(in *input, x *release.Experts) ([]blockPart, any, error) {
 		}
 		out, err := in.projection(x, x.Parts[k:end])
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		parts = append(parts, out...)
 		k = end
 	}
 	slices.SortStableFunc(parts, func(a, b blockPart) int { return rank(a.projection) - rank(b.projection) })
-	return parts, nil, nil
+	return parts, nil
 }
 
 // rank orders projections in a block.
@@ -52,14 +62,16 @@ func (in *input) projection(x *release.Experts, ps []release.Part) ([]blockPart,
 		_, suffix := quant.Split(t.Name)
 		switch {
 		case k == 0:
-			err = in.checkMatches(x, data, m)
+			if err = in.checkMatches(x, data, m); err == nil && m.match == nil && !castable(t) {
+				err = absent(t.Name, "dtype %s is no floating type and nothing beside the tensor says how it is quantized", t.DTypeName)
+			}
 			if err == nil {
-				out, err = in.matrices(x, p, in.weights(x, p, m))
+				out, err = in.split(x, p, in.weights(x, p, m), bf16Suffix)
 			}
 		case m.match != nil && slices.Contains(m.match.Drop, suffix):
 		case p.Suffix == "bias" && castable(t):
 			var bias []blockPart
-			bias, err = in.matrices(x, p, in.plain(x, p))
+			bias, err = in.split(x, p, in.narrow(x, p), bf16Suffix)
 			out = append(out, bias...)
 		default:
 			out = append(out, in.nativePart(x, p))
@@ -88,10 +100,12 @@ func (in *input) checkMatches(x *release.Experts, p *release.Part, first *module
 	return nil
 }
 
-// matrix is one expert's tensor of BF16 elements, rows x cols as it lies in the release (or in what the codec makes of it).
+// matrix is one expert's tensor, rows x cols as it lies in the release (or in what the codec makes of it).
 type matrix struct {
 	rows, cols int64
-	transposed bool // [in, out]
+	dtype      string
+	width      int64 // bytes of an element
+	transposed bool  // [in, out]
 	// at is expert e of the i-th layer.
 	at func(i, e int) window
 }
@@ -106,7 +120,7 @@ type window struct {
 // weights is the data of a projection, dequantized or narrowed where it must be.
 func (in *input) weights(x *release.Experts, p *release.Part, m *module) matrix {
 	if m.match == nil || m.match.Codec == nil {
-		return in.plain(x, p)
+		return in.narrow(x, p)
 	}
 	shape, transposed := m.match.Shape, p.Transposed
 	if m.match.Rows != nil {
@@ -117,7 +131,7 @@ func (in *input) weights(x *release.Experts, p *release.Part, m *module) matrix 
 		each /= int64(x.PerLayer)
 	}
 	cols := shape[len(shape)-1]
-	return matrix{rows: each / cols, cols: cols, transposed: transposed, at: func(i, e int) window {
+	return matrix{rows: each / cols, cols: cols, dtype: "BF16", width: 2, transposed: transposed, at: func(i, e int) window {
 		ref, off := p.Ref(i, e, x.PerLayer)
 		m, err := in.module(in.number(ref))
 		if err != nil {
@@ -131,51 +145,61 @@ func (in *input) weights(x *release.Experts, p *release.Part, m *module) matrix 
 	}}
 }
 
+// castable says whether a tensor has floating elements, BF16 or others.
 func castable(t release.Tensor) bool { return t.DTypeName == "BF16" || castOf(t) != nil }
 
-// plain is an unquantized tensor.
+// plain is an unquantized tensor as it stands.
 func (in *input) plain(x *release.Experts, p *release.Part) matrix {
 	cols := int64(1)
 	if len(p.Shape) > 1 {
 		cols = p.Shape[len(p.Shape)-1]
 	}
-	each := count(p.Shape)
-	return matrix{rows: each / cols, cols: cols, transposed: p.Transposed && len(p.Shape) > 1, at: func(i, e int) window {
+	m := matrix{rows: count(p.Shape) / cols, cols: cols, dtype: p.DTypeName, width: int64(p.DType.Bits()) / 8, transposed: p.Transposed && len(p.Shape) > 1}
+	m.at = func(i, e int) window {
 		ref, off := p.Ref(i, e, x.PerLayer)
-		t := in.Tensor(ref)
-		w := window{codec: castOf(t), inputs: []plan.Span{span(t)}, off: off, size: each * 2}
-		if w.codec != nil {
-			w.off = off / p.Bytes * each * 2
-		}
-		return w
-	}}
+		return window{inputs: []plan.Span{span(in.Tensor(ref))}, off: off, size: p.Bytes}
+	}
+	return m
 }
 
-// matrices makes the parts of a projection: itself, or its gate and up halves.
-func (in *input) matrices(x *release.Experts, p *release.Part, m matrix) ([]blockPart, error) {
+// narrow is an unquantized tensor rounded to BF16.
+func (in *input) narrow(x *release.Experts, p *release.Part) matrix {
+	m := in.plain(x, p)
 	ref, _ := p.Ref(0, 0, x.PerLayer)
-	t := in.Tensor(ref)
-	if w := m.at(0, 0); w.codec == nil && t.DTypeName != "BF16" {
-		return nil, absent(t.Name, "dtype %s is no floating type and nothing beside the tensor says how it is quantized", t.DTypeName)
+	if castOf(in.Tensor(ref)) == nil {
+		return m
 	}
+	size := m.rows * m.cols * 2
+	m.dtype, m.width = "BF16", 2
+	m.at = func(i, e int) window {
+		ref, off := p.Ref(i, e, x.PerLayer)
+		t := in.Tensor(ref)
+		return window{codec: castOf(t), inputs: []plan.Span{span(t)}, off: off / p.Bytes * size, size: size}
+	}
+	return m
+}
+
+// split makes the parts of a projection: itself, or its gate and up halves.
+func (in *input) split(x *release.Experts, p *release.Part, m matrix, suffix func(string) string) ([]blockPart, error) {
 	if p.Projection != "gate_up" {
-		return []blockPart{m.part(p, p.Projection, m.pick(0, 1))}, nil
+		return []blockPart{m.part(p, p.Projection, suffix(p.Suffix), m.pick(0, 1))}, nil
 	}
-	if m.width()%2 != 0 {
-		return nil, absent(t.Name, "has %d rows of gate and up, which is odd", m.width())
+	if m.out()%2 != 0 {
+		ref, _ := p.Ref(0, 0, x.PerLayer)
+		return nil, absent(in.Tensor(ref).Name, "has %d rows of gate and up, which is odd", m.out())
 	}
-	gate, up := m.pick(0, 2), m.pick(m.width()/2, 2)
+	gate, up := m.pick(0, 2), m.pick(m.out()/2, 2)
 	if p.UpFirst {
 		gate, up = up, gate
 	}
 	if p.Interleaved {
 		gate, up = m.alternate(0), m.alternate(1)
 	}
-	return []blockPart{m.part(p, "gate", gate), m.part(p, "up", up)}, nil
+	return []blockPart{m.part(p, "gate", suffix(p.Suffix), gate), m.part(p, "up", suffix(p.Suffix), up)}, nil
 }
 
-// width is the number of output rows of the matrix.
-func (m *matrix) width() int64 {
+// out is the number of output rows of the matrix.
+func (m *matrix) out() int64 {
 	if m.transposed {
 		return m.cols
 	}
@@ -202,14 +226,14 @@ func (m *matrix) alternate(first int64) picked {
 }
 
 // part is what pick takes of every expert, as a part of its block.
-func (m *matrix) part(p *release.Part, projection string, at picked) blockPart {
+func (m *matrix) part(p *release.Part, projection, suffix string, at picked) blockPart {
 	shape := []int64{at.rows, at.cols}
 	if len(p.Shape) == 1 {
 		shape = shape[:1]
 	}
 	return blockPart{
-		projection: projection, suffix: bf16Suffix(p.Suffix), tensor: p.Tensor, dtype: "BF16", shape: shape, size: at.rows * at.cols * 2,
-		pieces: func(i, e int) []plan.Piece { return []plan.Piece{m.at(i, e).piece(at)} },
+		projection: projection, suffix: suffix, tensor: p.Tensor, dtype: m.dtype, shape: shape, size: at.rows * at.cols * m.width, from: p,
+		pieces: func(i, e int) []plan.Piece { return []plan.Piece{m.at(i, e).piece(at, m.width)} },
 	}
 }
 
@@ -224,19 +248,20 @@ func bf16Suffix(suffix string) string {
 // shortRow is the number of bytes below which rows are gathered through a codec, as one range, rather than row by row.
 const shortRow = 1024
 
-// piece is the picked elements of the window.
-func (w window) piece(at picked) plan.Piece {
-	size := at.rows * at.cols * 2
+// piece is the picked elements of the window, which have width bytes.
+func (w window) piece(at picked, width int64) plan.Piece {
+	base, row := w.off+at.base*width, at.cols*width
 	switch {
 	case at.colStep == 1 && at.rowStep == at.cols && w.codec == nil:
-		return plan.Copy{Span: w.inputs[0].Sub(w.off+at.base*2, size)}
+		return plan.Copy{Span: w.inputs[0].Sub(base, at.rows*row)}
 	case at.colStep == 1 && at.rowStep == at.cols:
-		return plan.Decode{Codec: w.codec, Inputs: w.inputs, Off: w.off + at.base*2, Size: size}
-	case at.colStep == 1 && w.codec == nil && at.cols*2 >= shortRow:
-		return plan.Rows{First: w.inputs[0].Sub(w.off+at.base*2, at.cols*2), Stride: at.rowStep * 2, Count: at.rows}
+		return plan.Decode{Codec: w.codec, Inputs: w.inputs, Off: base, Size: at.rows * row}
+	case at.colStep == 1 && w.codec == nil && row >= shortRow:
+		return plan.Rows{First: w.inputs[0].Sub(base, row), Stride: at.rowStep * width, Count: at.rows}
 	}
 	if w.codec == nil {
 		w = window{raw{w.size}, []plan.Span{w.inputs[0].Sub(w.off, w.size)}, 0, w.size}
 	}
-	return plan.Decode{Codec: strided{w.codec, 2, w.off/2 + at.base, at.rows, at.cols, at.rowStep, at.colStep}, Inputs: w.inputs, Size: size}
+	c := strided{w.codec, width, w.off/width + at.base, at.rows, at.cols, at.rowStep, at.colStep}
+	return plan.Decode{Codec: c, Inputs: w.inputs, Size: at.rows * row}
 }

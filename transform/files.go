@@ -35,7 +35,7 @@ func sourceFile(l *release.Listing, i int) entry {
 	return entry{path: l.Files[i].Path, node: plan.File(path.Base(l.Files[i].Path), p)}
 }
 
-// entry is a file and where it goes.
+// entry is a file, or a directory that is complete, and where it goes.
 type entry struct {
 	path string
 	node plan.Node // its name is that of the path's last element, whatever it says

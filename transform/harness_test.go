@@ -3,10 +3,14 @@ package transform
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,30 +21,76 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// memory is a release in memory: it opens it, and is the store that plans over it read from.
+// memory is a release without a disk: it opens it, and is the store that plans over it read from.
 type memory struct {
-	*testrel.Release
-	reads int64 // bytes of ReadAt and Gather, not of headers
+	name  string
+	files []memoryFile // sorted by path
+	reads int64        // bytes of ReadAt and Gather, not of headers
+}
+
+type memoryFile struct {
+	path string
+	size int64
+	io.ReaderAt
+}
+
+// bytes is the whole file.
+func (f *memoryFile) bytes() []byte {
+	b := make([]byte, f.size)
+	if _, err := f.ReadAt(b, 0); err != nil && err != io.EOF {
+		panic(err)
+	}
+	return b
+}
+
+func fromRelease(r *testrel.Release) *memory {
+	m := &memory{name: r.Name}
+	for i := range r.Files {
+		m.files = append(m.files, memoryFile{r.Files[i].Path, r.Files[i].Size, &r.Files[i]})
+	}
+	return m
+}
+
+// fromFiles is a release of these files.
+func fromFiles(name string, files map[string][]byte) *memory {
+	m := &memory{name: name}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		m.files = append(m.files, memoryFile{path, int64(len(files[path])), bytes.NewReader(files[path])})
+	}
+	return m
+}
+
+func (m *memory) file(path string) *memoryFile {
+	for i := range m.files {
+		if m.files[i].path == path {
+			return &m.files[i]
+		}
+	}
+	panic("no file " + path)
 }
 
 func (m *memory) Header(_ context.Context, path string) ([]byte, error) {
-	f := m.File(path)
-	b := make([]byte, f.HeaderLen())
-	_, err := f.ReadAt(b, 0)
-	return b, err
+	var n [8]byte
+	if _, err := m.file(path).ReadAt(n[:], 0); err != nil {
+		return nil, err
+	}
+	b := make([]byte, 8+binary.LittleEndian.Uint64(n[:]))
+	if _, err := m.file(path).ReadAt(b, 0); err != nil && err != io.EOF {
+		return nil, err
+	}
+	return b, nil
 }
 
 func (m *memory) ReadFile(_ context.Context, path string, max int64) ([]byte, error) {
-	f := m.File(path)
-	if f.Size > max {
-		return nil, fmt.Errorf("%s has %d bytes", path, f.Size)
+	if f := m.file(path); f.size > max {
+		return nil, fmt.Errorf("%s has %d bytes", path, f.size)
 	}
-	return f.Bytes(), nil
+	return m.file(path).bytes(), nil
 }
 
 func (m *memory) ReadAt(_ context.Context, path string, p []byte, off int64) error {
 	m.reads += int64(len(p))
-	_, err := m.File(path).ReadAt(p, off)
+	_, err := m.file(path).ReadAt(p, off)
 	return err
 }
 
@@ -49,26 +99,32 @@ func (m *memory) MaxGather() int64 { return 0 }
 func (m *memory) Gather(_ context.Context, reads []plan.Read, _ []plan.Span) error {
 	for _, r := range reads {
 		m.reads += r.Span.Len()
-		if _, err := m.Files[r.Span.File].ReadAt(r.Dst, r.Span.Start); err != nil {
-			return fmt.Errorf("file %s [%d, %d): %w", m.Files[r.Span.File].Path, r.Span.Start, r.Span.End, err)
+		f := &m.files[r.Span.File]
+		if n, err := f.ReadAt(r.Dst, r.Span.Start); n < len(r.Dst) {
+			return fmt.Errorf("file %s [%d, %d): %w", f.path, r.Span.Start, r.Span.End, err)
 		}
 	}
 	return nil
 }
 
 func (m *memory) listing() *release.Listing {
-	l := &release.Listing{Name: "hf://demo/" + m.Name, Revision: "0123456789abcdef0123456789abcdef01234567", Complete: true}
-	for i := range m.Files {
-		l.Files = append(l.Files, release.Entry{Path: m.Files[i].Path, Size: m.Files[i].Size})
+	l := &release.Listing{Name: "hf://demo/" + m.name, Revision: "0123456789abcdef0123456789abcdef01234567", Complete: true}
+	for i := range m.files {
+		l.Files = append(l.Files, release.Entry{Path: m.files[i].path, Size: m.files[i].size})
 	}
 	return l
 }
 
+// tree is the tree of the release.
+func (m *memory) tree() plan.Dir {
+	l := m.listing()
+	return Tree(l, func(ctx context.Context) (*release.Release, error) { return release.Open(ctx, l, m) })
+}
+
 // open makes the tree of a release in memory, and what reads it.
 func open(r *testrel.Release) (plan.Dir, *memory) {
-	m := &memory{Release: r}
-	l := m.listing()
-	return Tree(l, func(ctx context.Context) (*release.Release, error) { return release.Open(ctx, l, m) }), m
+	m := fromRelease(r)
+	return m.tree(), m
 }
 
 // file is one file of a tree.

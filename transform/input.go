@@ -36,6 +36,7 @@ type input struct {
 	facts       map[int32][]byte    // that content
 	known       recognised
 	sums        func() *sums
+	matrices    [classes]func() ([]blockPart, error) // the experts of a class as BF16 matrices
 }
 
 // place is a position in the layout of a class of experts: part number, and index into the part's Refs.
@@ -57,6 +58,9 @@ func newInput(r *release.Release) *input {
 	in.locate(routed, r.Experts)
 	in.locate(mtp, r.MTP)
 	in.sums = sync.OnceValue(in.sum)
+	for _, c := range []class{routed, mtp} {
+		in.matrices[c] = sync.OnceValues(func() ([]blockPart, error) { return in.bf16Parts(in.experts(c)) })
+	}
 	for s := range r.Shards {
 		if md := r.Shards[s].Header.Metadata(); len(md) > 1 || len(md) == 1 && md["format"] == "" {
 			in.metadata[s] = md

@@ -3,10 +3,8 @@ package transform
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -42,15 +40,15 @@ type modelDir struct {
 
 // shardList is the shards of a view and what its index says of them.
 type shardList struct {
-	shards    []outShard
-	indexSize int64
-	totalSize int64
+	shards []outShard
+	index  indexSize
 }
 
 // outShard is one shard of a view: tensors [from, to) of what the view shows of a source shard, in file order.
 type outShard struct {
 	source, from, to int
-	size             int64
+	size, data       int64 // of the file, of its tensors
+	names            int64 // bytes of the tensors' names as JSON
 }
 
 // newModelDir makes a model directory of what show emits.
@@ -78,10 +76,7 @@ func (m *modelDir) list() (plan.Dir, error) {
 			Open: func(context.Context) (*plan.Plan, error) { return m.shard(list.shards[k]) },
 		}})
 	}
-	files = append(files, entry{"model.safetensors.index.json", plan.Node{
-		Size: list.indexSize,
-		Open: func(context.Context) (*plan.Plan, error) { return m.index(list) },
-	}})
+	files = append(files, list.index.entry(func(add func(string, []tensor)) error { return m.each(list, add) }))
 	if m.config != nil && m.in.Config != nil {
 		text, err := m.config(m.in.Config)
 		if err != nil {
@@ -157,7 +152,6 @@ var ptMetadata = map[string]string{"format": "pt"}
 
 func (m *modelDir) scanShards() (*shardList, error) {
 	list := &shardList{}
-	var names int64 // bytes of the names as JSON
 	for s := range m.in.Shards {
 		ts, err := m.tensors(s)
 		if err != nil {
@@ -173,15 +167,13 @@ func (m *modelDir) scanShards() (*shardList, error) {
 			if err != nil {
 				return nil, err
 			}
-			list.shards = append(list.shards, outShard{s, from, to, header + data})
-			list.totalSize += data
+			list.shards = append(list.shards, outShard{s, from, to, header + data, data, nameBytes(ts[from:to])})
 			from = to
 		}
-		for i := range ts {
-			names += int64(len(quote(ts[i].Name)))
-		}
 	}
-	list.indexSize = list.indexLen(names)
+	for k, o := range list.shards {
+		list.index.add(shardName(k, len(list.shards)), o.to-o.from, o.names, o.data)
+	}
 	return list, nil
 }
 
@@ -228,67 +220,17 @@ func safetensorsFile(ts []tensor, metadata map[string]string, align int64) (*pla
 	return plan.New(pieces...), nil
 }
 
-// index makes model.safetensors.index.json, in the form that huggingface_hub writes: two spaces of indent, names sorted.
-func (m *modelDir) index(list *shardList) (*plan.Plan, error) {
-	type row struct{ name, file string }
-	var rows []row
-	for s, k := 0, 0; s < len(m.in.Shards); s++ {
-		ts, err := m.tensors(s)
-		if err != nil {
-			return nil, err
-		}
-		for ; k < len(list.shards) && list.shards[k].source == s; k++ {
-			file := shardName(k, len(list.shards))
-			for _, t := range ts[list.shards[k].from:list.shards[k].to] {
-				rows = append(rows, row{t.Name, file})
+// each calls add with the tensors of every shard.
+func (m *modelDir) each(list *shardList, add func(file string, ts []tensor)) error {
+	var ts []tensor
+	for k, o := range list.shards {
+		if k == 0 || o.source != list.shards[k-1].source {
+			var err error
+			if ts, err = m.tensors(o.source); err != nil {
+				return err
 			}
 		}
+		add(shardName(k, len(list.shards)), ts[o.from:o.to])
 	}
-	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
-	b := make([]byte, 0, list.indexSize)
-	b = append(b, indexHead...)
-	b = strconv.AppendInt(b, list.totalSize, 10)
-	b = append(b, indexMid...)
-	for i, r := range rows {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(append(append(append(b, "\n    "...), quote(r.name)...), `: "`...), r.file...)
-		b = append(b, '"')
-	}
-	if len(rows) > 0 {
-		b = append(b, "\n  "...)
-	}
-	b = append(b, indexTail...)
-	return literal("index", b), nil
-}
-
-const (
-	indexHead = "{\n  \"metadata\": {\n    \"total_size\": "
-	indexMid  = "\n  },\n  \"weight_map\": {"
-	indexTail = "}\n}\n"
-)
-
-// indexLen is the length of the index, given the bytes of all names as JSON.
-func (l *shardList) indexLen(names int64) int64 {
-	n := int64(len(indexHead)+len(strconv.FormatInt(l.totalSize, 10))+len(indexMid)+len(indexTail)) + names
-	var rows int64
-	for k, o := range l.shards {
-		row := len(",\n    ") + len(`: "`) + len(shardName(k, len(l.shards))) + len(`"`)
-		n += int64(row) * int64(o.to-o.from)
-		rows += int64(o.to - o.from)
-	}
-	if rows > 0 {
-		n += int64(len("\n  ")) - 1 // the last row's line, less the comma before the first
-	}
-	return n
-}
-
-// quote is s as a JSON string.
-func quote(s string) []byte {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic("transform: a string has no JSON form: " + err.Error())
-	}
-	return b
+	return nil
 }

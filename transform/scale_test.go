@@ -22,6 +22,9 @@ func TestScale(t *testing.T) {
 	dir.List(t.Context())
 	step("root")
 	for _, v := range Views() {
+		if v.Name == "experts/flash-moe" {
+			continue
+		}
 		n := len(files(t, dir, v.Name))
 		t.Log(n)
 		step(v.Name)

@@ -11,7 +11,6 @@ import (
 	"fmt"
 
 	"weightfs/fs/plan"
-	"weightfs/sources/release"
 )
 
 // View is one row of the list of views.
@@ -28,17 +27,33 @@ type cost struct{ source, shown int64 }
 
 // Views lists the views in the order of the README.
 func Views() []View {
-	return []View{
+	views := []View{
 		{"bf16", "A model directory: quantized tensors dequantized to BF16 under the names of the unquantized checkpoint, all others untouched.",
 			func(in *input) (plan.Dir, cost, error) { return dequantizedDir(in, false) }},
 		{"bf16-all", "The same with every floating tensor narrowed to BF16.",
 			func(in *input) (plan.Dir, cost, error) { return dequantizedDir(in, true) }},
 		{"resident", "A model directory of every tensor that is not a routed expert, as it stands in the release.", residentDir},
-		{"experts/native", "One aligned block per routed expert with the release's own bytes: expert_blocks.bin, the same blocks one by one in blocks/, and manifest.json, which says where the parts are.",
-			func(in *input) (plan.Dir, cost, error) { return expertsDir(in, native, partAlign, pageBytes) }},
-		{"experts/bf16", "The same with parts gate, up and down as BF16 matrices of [out, in].",
-			func(in *input) (plan.Dir, cost, error) { return expertsDir(in, bf16Experts, partAlign, pageBytes) }},
+		{"resident-bf16", "The same with quantized tensors dequantized to BF16.", residentBF16Dir},
+		{"resident-text", "A model directory of the language model alone: resident/ without vision, audio and multi-token prediction.", residentTextDir},
 	}
+	generic := embedded("generic")
+	for _, e := range encodings() {
+		views = append(views, View{"experts/" + e.name, e.about, generic.with(e.name).build})
+	}
+	return append(views,
+		embedded("webai").view(),
+		embedded("flash-moe").view(),
+		View{"experts/files", "One safetensors file per routed expert, L<layer>/E<expert>.safetensors, names and bytes as in the release (the expert's number before the projection where a tensor holds all of them).", expertFilesDir},
+		View{"ranks", "ranks/<n>/<r>/ is the model directory of expert-parallel rank r of n (r from 0): everything resident and a contiguous run of the experts, names and config.json unchanged. Every n up to the number of experts opens by name, also <n>-nomtp without multi-token prediction's experts.", ranksDir},
+		View{"split", "A model directory with every expert a tensor of its own, as transformers names them; dtypes as in the release.",
+			func(in *input) (plan.Dir, cost, error) { return splitDir(in, false) }},
+		View{"split-bf16", "The same with quantized tensors dequantized to BF16.", func(in *input) (plan.Dir, cost, error) { return splitDir(in, true) }},
+		View{"fused", "A model directory with all experts of a layer in one tensor a projection, [experts, out, in] with gate rows before up rows, as transformers names them; dtypes as in the release.",
+			func(in *input) (plan.Dir, cost, error) { return fusedDir(in, false) }},
+		View{"fused-bf16", "The same with quantized tensors dequantized to BF16.", func(in *input) (plan.Dir, cost, error) { return fusedDir(in, true) }},
+		View{"layers", "A model directory with one file per module (embedding, layer 0, ..., head) in splitted_model/, each with the marker beside it that AirLLM looks for.", layersDir},
+		View{"tensors", "Every tensor as a NumPy file: dots become directories, the last two components one name. A dtype that NumPy lacks stands as the integer of its width.", tensorsDir},
+	)
 }
 
 // dequantizedDir is bf16/ or bf16-all/.
@@ -47,10 +62,8 @@ func dequantizedDir(in *input, all bool) (plan.Dir, cost, error) {
 	if err := s.exact(resident, routed, mtp); err != nil {
 		return nil, cost{}, err
 	}
-	if in.Config != nil {
-		if _, err := editConfig(in.Config); err != nil {
-			return nil, cost{}, absent("", "%v", err)
-		}
+	if err := in.checkConfig(); err != nil {
+		return nil, cost{}, err
 	}
 	c := cost{total(s.native), total(s.bf16)}
 	if all {
@@ -59,16 +72,13 @@ func dequantizedDir(in *input, all bool) (plan.Dir, cost, error) {
 	return newModelDir(in, in.bf16(all), editConfig), c, nil
 }
 
-// residentDir is resident/.
-func residentDir(in *input) (plan.Dir, cost, error) {
-	n := in.sums().native[resident]
-	return newModelDir(in, in.residents, nil), cost{n, n}, nil
-}
-
-// residents is the mapping of resident/.
-func (in *input) residents(i int32, emit func(tensor)) error {
-	if ref := in.ref(i); in.Role(ref) == release.Resident {
-		emit(copied(in.Tensor(ref)))
+// checkConfig refuses views that edit config.json if that cannot be done.
+func (in *input) checkConfig() error {
+	if in.Config == nil {
+		return nil
+	}
+	if _, err := editConfig(in.Config); err != nil {
+		return absent("", "%v", err)
 	}
 	return nil
 }
