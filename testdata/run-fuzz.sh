@@ -5,6 +5,6 @@ go=$1 time=$2
 for pkg in $("$go" list ./...); do
   for target in $("$go" test -list '^Fuzz' "$pkg" | grep '^Fuzz' || true); do
     echo "fuzz $pkg $target $time"
-    "$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$pkg"
+    "$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 20x "$pkg"
   done
 done

@@ -97,9 +97,10 @@ func (rel *Release) headers(ctx context.Context) error {
 	return nil
 }
 
-// malformed says that err is a verdict on a header rather than a failure to get it.
+// malformed says that err is a verdict on a header, the reader's or the parser's, rather than a failure to get it.
 func malformed(err error) bool {
 	for _, verdict := range []error{
+		sources.ErrCorrupt,
 		safetensors.ErrHeaderTooSmall, safetensors.ErrHeaderTooLarge, safetensors.ErrHeaderLength, safetensors.ErrHeaderUTF8,
 		safetensors.ErrHeaderJSON, safetensors.ErrDuplicate, safetensors.ErrLimit, safetensors.ErrOffset, safetensors.ErrOverflow,
 		safetensors.ErrMisaligned, safetensors.ErrTensorSize, safetensors.ErrFileLength,

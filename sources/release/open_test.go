@@ -201,6 +201,10 @@ func TestReaderFails(t *testing.T) {
 			t.Errorf("%s: error %v", path, err)
 		}
 	}
+	bad := failing{base, "a.safetensors", &sources.Error{Op: "read", Path: "a.safetensors", Len: 8, Err: sources.ErrCorrupt}}
+	if _, err := Open(context.Background(), bad.listing(), bad); !errors.Is(err, ErrBadRelease) {
+		t.Errorf("a header that the reader refuses: error %v", err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	f := failing{base, "a.safetensors", ctx.Err()}

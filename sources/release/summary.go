@@ -1,18 +1,14 @@
 package release
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
-// Summary is what the headers of a release say, for people and programs. It is inspect --json and .weightfs/summary.json.
+// Summary is what the headers of a release say, for people and programs. It is inspect --json and .weightfs/summary.json. Names in it
+// are as they stand in the release: hostile text until it is escaped.
 type Summary struct {
 	Name     string     `json:"name"`
 	Revision string     `json:"revision,omitempty"`
@@ -307,28 +303,4 @@ func counts(m map[int]int) (out []Count) {
 		out = append(out, Count{n, m[n]})
 	}
 	return out
-}
-
-// JSON is the summary as indented JSON in ASCII, so that names from the release cannot steer a terminal.
-func (s Summary) JSON() []byte {
-	text, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		panic(err) // no field of Summary can fail to marshal
-	}
-	var out bytes.Buffer
-	for len(text) > 0 {
-		r, n := utf8.DecodeRune(text)
-		text = text[n:]
-		switch {
-		case r < 0x7f:
-			out.WriteByte(byte(r))
-		case r < 0x10000:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		default:
-			hi, lo := utf16.EncodeRune(r)
-			fmt.Fprintf(&out, `\u%04x\u%04x`, hi, lo)
-		}
-	}
-	out.WriteByte('\n')
-	return out.Bytes()
 }
