@@ -23,6 +23,7 @@ func operations() map[string]func(args []string) error {
 		"pread": childPread, "mmap": childMmap, "direct": childDirect, "sendfile": childSendfile, "eof": childEOF,
 		"write": childWrite, "parallel": childParallel, "stat": childStat, "list": childList, "errno": childErrno,
 		"hang": childHang, "serve": childServe, "copy": childCopy, "touch": childTouch, "hold": childHold,
+		"unmount": func(args []string) error { return Unmount(args[0], false) },
 	}
 }
 
@@ -51,7 +52,7 @@ func childPread(args []string) error {
 		}
 		defer f.Close()
 		rnd := rand.New(rand.NewPCG(1, 2))
-		for range 200 {
+		for range 60 {
 			off := rnd.Int64N(size)
 			buf := make([]byte, min(size-off, rnd.Int64N(300<<10)))
 			if _, err := f.ReadAt(buf, off); err != nil {

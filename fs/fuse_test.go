@@ -193,6 +193,9 @@ func processState(pid int) string {
 
 // TestLargeListing: a directory of 82,432 files lists quickly, and memory stays small when every entry has been looked at.
 func TestLargeListing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("82,432 files take minutes with the race detector, which has nothing to find here")
+	}
 	f, m := mounted(t, testConfig())
 	dir := filepath.Join(m.Dir(), "blocks")
 	start, before := time.Now(), heap()
@@ -479,5 +482,31 @@ func TestHasKill(t *testing.T) {
 		if hasKill([]byte(text)) != exp {
 			t.Errorf("%q: not %v", text, exp)
 		}
+	}
+}
+
+// TestUnprivilegedUser: a user who may not mount does so through fusermount3.
+func TestUnprivilegedUser(t *testing.T) {
+	needFUSE(t)
+	if os.Geteuid() != 0 || findHelper() == "" {
+		t.Skip("needs root, who can become somebody else, and fusermount3")
+	}
+	work, err := os.MkdirTemp("", "weightfs-user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(work)
+	// In a mount namespace of its own, /dev/fuse is everybody's. The test binary lies where others cannot reach it.
+	script := `set -e
+cd "$1"; chmod 755 .; cp "$0" binary; mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
+mkdir mnt; chown 65534:65534 mnt
+` + childEnv + `=serve setpriv --reuid=65534 --regid=65534 --clear-groups ./binary "$1/mnt" & server=$!
+as() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+for i in $(seq 100); do as test -e mnt/big.bin && break; sleep 0.1; done
+code=0; ` + childEnv + `=pread as ./binary "$1/mnt" || code=$?
+` + childEnv + `=unmount as ./binary "$1/mnt"; wait $server; exit $code`
+	cmd := exec.CommandContext(t.Context(), "unshare", "-m", "sh", "-c", script, os.Args[0], work)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
