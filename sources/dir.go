@@ -85,7 +85,10 @@ func (d *dir) walk(ctx context.Context) (*dirListing, error) {
 	switch {
 	case st.IsDir():
 		err = filepath.WalkDir(d.root, func(p string, e fs.DirEntry, err error) error {
-			return errors.Join(context.Cause(ctx), w.visit(p, e, err))
+			if ended := context.Cause(ctx); ended != nil {
+				return ended
+			}
+			return w.visit(p, e, err)
 		})
 	case strings.HasSuffix(d.root, ".safetensors"):
 		l.root = filepath.Dir(d.root)
