@@ -106,6 +106,7 @@ func TestRecordedIO(t *testing.T) {
 			[]string{"read 300000000 4096", "read 100000000 4096", "read 16777216 4096", "read 400000000 4096"}},
 		{"two-readers", "two readers interleaved each have a stream", plain,
 			[]string{"read 0 131072", "read 267255808 131072", "read 131072 262144", "read 267386880 131072", "read 393216 524288", "read 267517952 131072", "read 917504 131072"}},
+		{"middle", "a reader that begins inside a unit gets as much again as it read, then units", plain, []string{"sweep 300023808 14680064 131072"}},
 		{"shard", "norms together, tensors whole, the large one in steps when a reader arrives from before", shard(),
 			[]string{"read 0 4096", "read 4096 100", "read 12288 100", "read 10000000 4096", "read 100000000 4096", "read 100004096 4096", "read 83886080 1048576", "read 62914560 131072"}},
 		{"block", "touching a block in the middle asks for all of it, once; the neighbour is not asked for", expertBlocks(),

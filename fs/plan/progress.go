@@ -17,7 +17,8 @@ const (
 
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
-// of it, twice as far each time. A read that continues no stream asks for nothing but its own unit.
+// of it, twice as far each time. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
+// stretch of a large file.
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.
 type progress struct {
@@ -40,7 +41,7 @@ type stream struct {
 	from    int64 // where it began
 	next    int64 // end of the furthest read
 	unit    int64 // end of the furthest unit touched
-	asked   int64 // units before this offset were asked for
+	asked   int64 // what lies before this offset was asked for
 	borders int   // of units passed so far
 	window  int64
 	used    uint64 // tick of the last read
@@ -57,7 +58,10 @@ func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
 	going = going || off == 0
 	for pos := off; pos < end; touched++ {
 		start, stop, whole := p.Unit(pos)
-		if (whole || going && s.from <= start) && g.ask(unitKey{key, start}, stop-start) {
+		switch {
+		case going && !whole && s.from > start:
+			ask = s.double(stop, end, ask)
+		case (whole || going) && g.ask(unitKey{key, start}, stop-start):
 			ask = append(ask, Unit{start, stop, whole})
 		}
 		if going && start >= s.unit && start > 0 {
@@ -69,6 +73,18 @@ func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
 	}
 	s.next = max(s.next, end)
 	return g.next(p, key, s, ask)
+}
+
+// double is for a stream that began inside a unit that is not fetched for a lone touch: it asks for as much of the unit as the stream
+// has read so far, so that at most half of what is fetched is for nothing.
+func (s *stream) double(stop, end int64, ask []Unit) []Unit {
+	read := end - s.from
+	from, to := max(end, s.asked), min(stop, (end+read)/unitCell*unitCell)
+	if to <= from || to < stop && to-from < read/2 {
+		return ask
+	}
+	s.asked = to
+	return append(ask, Unit{Start: from, End: to})
 }
 
 // widen doubles how far the stream asks ahead; it starts with its third unit.
