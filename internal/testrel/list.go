@@ -12,7 +12,7 @@ type entry struct {
 func (e entry) is(name string) bool { return name != "" && (e.name == name || e.group == name) }
 
 func entries() []entry {
-	return []entry{
+	return append([]entry{
 		{name: "dense-bf16", small: true, make: DenseBF16},
 		{name: "kimi-mxfp4", small: true, make: KimiMXFP4},
 		{name: "mixtral-single", small: true, make: MixtralSingle},
@@ -21,7 +21,7 @@ func entries() []entry {
 		{name: "twin-bf16", small: true, make: TwinBF16},
 		{name: "vl-fused", small: true, make: VLFused},
 		{name: "qwen3.8-max-fp8", make: Qwen38MaxFP8},
-	}
+	}, familyEntries()...)
 }
 
 // Small makes the releases of a few megabytes each, one of every layout, sorted by name.

@@ -120,7 +120,7 @@ func (rel *Release) checkDeclared() {
 		}
 	}
 	check("experts", d.Experts, int64(x.PerLayer))
-	check("hidden size", d.Hidden, x.Hidden)
+	check("hidden size (another width is right in a latent MoE)", d.Hidden, x.Hidden)
 	check("moe_intermediate_size", d.MoEIntermediate, x.Intermediate)
 }
 

@@ -328,3 +328,34 @@ func TestTextOfLists(t *testing.T) {
 		}
 	}
 }
+
+// TestGeneratedFamilies opens a generated release in every naming form.
+func TestGeneratedFamilies(t *testing.T) {
+	rows := map[string]bool{}
+	for _, f := range testrel.Families() {
+		t.Run(f.Name, func(t *testing.T) {
+			rel := generated{f.Release}.open(t)
+			if rel.Experts == nil || (rel.MTP == nil) != (f.MTP == 0) {
+				t.Fatalf("experts %q, MTP %q", rel.NoExperts, rel.NoMTP)
+			}
+			rows[rel.Experts.Family] = true
+			s := Summarise(rel)
+			if s.Experts.Tensors != f.Experts || s.MTP != nil && s.MTP.Tensors != f.MTP || s.Experts.PerLayer != 5 || !slices.Equal(s.Experts.Layers, []int{1, 3}) {
+				t.Errorf("%d tensors of experts, want %d; %d experts in layers %v", s.Experts.Tensors, f.Experts, s.Experts.PerLayer, s.Experts.Layers)
+			}
+			if got := residentNames(rel); !slices.Equal(got, f.Resident) {
+				t.Errorf("resident %v\nwant %v", got, f.Resident)
+			}
+			if latent := f.Name == "family-nemotron-h"; len(rel.Notes) > 0 != latent {
+				t.Errorf("notes %q", rel.Notes)
+			}
+			checkParts(t, rel, rel.Experts)
+			checkParts(t, rel, rel.MTP)
+		})
+	}
+	for _, r := range families {
+		if !rows[r.name] && r.name != "moe.experts" {
+			t.Errorf("no generated release has the form %s", r.name)
+		}
+	}
+}
