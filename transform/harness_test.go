@@ -117,8 +117,11 @@ func (m *memory) listing() *release.Listing {
 
 // tree is the tree of the release.
 func (m *memory) tree() plan.Dir {
-	l := m.listing()
-	return Tree(l, func(ctx context.Context) (*release.Release, error) { return release.Open(ctx, l, m) })
+	return Tree(m.listing(), m.open)
+}
+
+func (m *memory) open(ctx context.Context) (*release.Release, error) {
+	return release.Open(ctx, m.listing(), m)
 }
 
 // open makes the tree of a release in memory, and what reads it.

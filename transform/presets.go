@@ -155,6 +155,24 @@ func (p preset) with(encoding string) *preset {
 	return &p
 }
 
+// variants are the endings that ask for other boundaries of blocks.
+var variants = map[string]int64{"16k": 16 << 10, "64k": 64 << 10, "2m": 2 << 20}
+
+// genericVariant is the layout of a name like native-16k, nil if it is none.
+func genericVariant(name string) *preset {
+	k := strings.LastIndexByte(name, '-')
+	if k < 0 {
+		return nil
+	}
+	align, ok := variants[name[k+1:]]
+	if !ok || !slices.ContainsFunc(encodings(), func(e encodingRow) bool { return e.name == name[:k] }) {
+		return nil
+	}
+	p := embedded("generic").with(name[:k])
+	p.BlockAlign = align
+	return p
+}
+
 // build makes the directory.
 func (p *preset) build(in *input) (plan.Dir, cost, error) {
 	if in.Experts == nil {

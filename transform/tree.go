@@ -14,14 +14,20 @@ import (
 // extra nodes need the listing only; all else waits for open, which is called until it has succeeded once. Looking up an absent view
 // fails with [*Absent].
 func Tree(l *release.Listing, open func(context.Context) (*release.Release, error), extra ...plan.Node) plan.Dir {
+	return TreeOf(Views(), l, open, extra...)
+}
+
+// TreeOf is [Tree] with a list of views of one's own: [Views] and what [ParsePreset] made.
+func TreeOf(views []View, l *release.Listing, open func(context.Context) (*release.Release, error), extra ...plan.Node) plan.Dir {
 	dir, hidden := releaseDir(l)
-	t := &tree{listing: l, open: open, early: append([]plan.Node{plan.Folder("release", dir)}, extra...), hidden: hidden}
+	t := &tree{views: views, listing: l, open: open, early: append([]plan.Node{plan.Folder("release", dir)}, extra...), hidden: hidden}
 	t.gate = make(chan struct{}, 1)
 	return t
 }
 
 // tree is the root directory.
 type tree struct {
+	views   []View
 	listing *release.Listing
 	open    func(context.Context) (*release.Release, error)
 	early   []plan.Node // entries that need no headers
@@ -96,7 +102,7 @@ func (t *tree) load(ctx context.Context) (*root, error) {
 	if err := in.fetchFacts(ctx); err != nil {
 		return nil, err
 	}
-	r := t.root(in, buildAll(in, Views()))
+	r := t.root(in, buildAll(in, t.views))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.done = r
@@ -124,7 +130,7 @@ func (t *tree) root(in *input, views []built) *root {
 		default:
 			d := subs[top]
 			if d == nil {
-				d = &viewDir{absent: branches{}}
+				d = &viewDir{in: in, absent: branches{}, variants: map[string]plan.Node{}}
 				subs[top] = d
 			}
 			d.add(rest, v)
@@ -143,11 +149,15 @@ func (t *tree) root(in *input, views []built) *root {
 	return r
 }
 
-// viewDir is a directory of views, such as experts/.
+// viewDir is a directory of views, experts/. It also opens variants of its views by name.
 type viewDir struct {
+	in     *input
 	nodes  plan.Static
 	absent branches
 	first  error // of the absent ones
+
+	mu       sync.Mutex
+	variants map[string]plan.Node // guarded by mu: those that were opened
 }
 
 func (d *viewDir) add(name string, v built) {
@@ -167,5 +177,27 @@ func (d *viewDir) Lookup(ctx context.Context, name string) (plan.Node, error) {
 	if err := d.absent[name]; err != nil {
 		return plan.Node{}, err
 	}
-	return d.nodes.Lookup(ctx, name)
+	if n, err := d.nodes.Lookup(ctx, name); err == nil {
+		return n, nil
+	}
+	return d.variant(name)
+}
+
+// variant opens <encoding>-16k, -64k and -2m: blocks that begin on other boundaries.
+func (d *viewDir) variant(name string) (plan.Node, error) {
+	p := genericVariant(name)
+	if p == nil {
+		return plan.Node{}, errNotExist
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n, ok := d.variants[name]; ok {
+		return n, nil
+	}
+	dir, _, err := p.build(d.in)
+	if err != nil {
+		return plan.Node{}, named("experts/"+name, err)
+	}
+	d.variants[name] = plan.Folder(name, dir)
+	return d.variants[name], nil
 }
