@@ -328,3 +328,44 @@ func FuzzRange(f *testing.F) {
 		}
 	})
 }
+
+// TestHTTPBrowsers: pages from this machine and from named origins may read, with ranges and preflights; others may not.
+func TestHTTPBrowsers(t *testing.T) {
+	f := newFS(t, testConfig())
+	s := httptest.NewServer(f.Handler(HTTPOptions{Origins: []string{"https://app.example"}}))
+	defer s.Close()
+	for origin, ok := range map[string]bool{
+		"https://app.example": true, "http://localhost:3000": true, "http://127.0.0.1": true, s.URL: true,
+		"https://evil.example": false, "http://app.example": false, "null": false, "https://localhost.evil.example": false, "http://evil.example@localhost.x": false,
+	} {
+		resp, _, _ := get(t, s, "GET", "/mix.bin", "Origin", origin, "Range", "bytes=0-9")
+		allowed := resp.Header.Get("Access-Control-Allow-Origin")
+		if ok && (resp.StatusCode != 206 || allowed != origin || !strings.Contains(resp.Header.Get("Access-Control-Expose-Headers"), "Content-Range")) {
+			t.Errorf("%s: %d, %q", origin, resp.StatusCode, resp.Header)
+		}
+		if !ok && (resp.StatusCode != 403 || allowed != "") {
+			t.Errorf("%s: %d, %q", origin, resp.StatusCode, resp.Header)
+		}
+	}
+	resp, _, _ := get(t, s, "OPTIONS", "/mix.bin", "Origin", "https://app.example", "Access-Control-Request-Private-Network", "true")
+	if h := resp.Header; resp.StatusCode != 204 || h.Get("Access-Control-Allow-Private-Network") != "true" || !strings.Contains(h.Get("Access-Control-Allow-Headers"), "Range") {
+		t.Errorf("preflight: %d, %q", resp.StatusCode, h)
+	}
+	resp, _, _ = get(t, s, "GET", "/mix.bin")
+	for name, part := range map[string]string{"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"} {
+		if got := resp.Header.Get(name); !strings.Contains(got, part) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestHTTPToken: with a token set, nothing is served without it.
+func TestHTTPToken(t *testing.T) {
+	s := httptest.NewServer(newFS(t, testConfig()).Handler(HTTPOptions{Token: "right"}))
+	defer s.Close()
+	for value, status := range map[string]int{"Bearer right": 200, "Bearer wrong": 401, "": 401, "right": 401, "Basic right": 401} {
+		if resp, body, _ := get(t, s, "GET", "/config.json", "Authorization", value); resp.StatusCode != status {
+			t.Errorf("%q: %d %s", value, resp.StatusCode, body)
+		}
+	}
+}

@@ -7,21 +7,12 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 )
-
-// HTTPOptions are the choices of the HTTP door.
-type HTTPOptions struct {
-	// Hosts are names that the server answers to beside localhost and loopback addresses. It matters on loopback listeners only: there a page
-	// in a browser could otherwise reach the tree under a name of its own.
-	Hosts []string
-}
 
 // Handler serves the tree over HTTP: files with HEAD, one range a request and strong ETags; directories as plain text, one escaped name
 // a line, or as JSON to those who accept it.
@@ -35,15 +26,7 @@ type httpDoor struct {
 }
 
 func (d *httpDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")
-	switch {
-	case !d.hostAllowed(r):
-		http.Error(w, "this server does not answer to the name "+strconv.Quote(r.Host), http.StatusMisdirectedRequest)
-		return
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "read only", http.StatusMethodNotAllowed)
+	if !d.admit(w, r) {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), d.fs.deadline, errDeadline)
@@ -58,25 +41,6 @@ func (d *httpDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.file(ctx, w, r, p)
-}
-
-// hostAllowed refuses foreign names on loopback, against DNS rebinding.
-func (d *httpDoor) hostAllowed(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok {
-		return true
-	}
-	tcp, ok := local.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsLoopback() {
-		return true
-	}
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.Trim(host, "[]")
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback() || slices.Contains(d.o.Hosts, host)
 }
 
 // fail answers with the error's status and its text. Errors name files and ranges, never secrets: those are kept out of them, and the
@@ -106,7 +70,7 @@ func (d *httpDoor) list(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		d.fail(w, r, err)
 		return
 	}
-	w.Header().Set("Vary", "Accept")
+	w.Header().Add("Vary", "Accept")
 	if accepts(r, "application/json") {
 		out := make([]entry, len(places))
 		for i, x := range places {
