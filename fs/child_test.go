@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"strconv"
+	"runtime/debug"
 	"sync"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +22,7 @@ func operations() map[string]func(args []string) error {
 	return map[string]func([]string) error{
 		"pread": childPread, "mmap": childMmap, "direct": childDirect, "sendfile": childSendfile, "eof": childEOF,
 		"write": childWrite, "parallel": childParallel, "stat": childStat, "list": childList, "errno": childErrno,
-		"hang": childHang, "serve": childServe, "copy": childCopy, "touch": childTouch, "hold": childHold,
+		"hang": childHang, "serve": childServe, "copy": childCopy, "storm": childStorm, "fault": childFault, "hold": childHold,
 		"unmount": func(args []string) error { return Unmount(args[0], false) },
 	}
 }
@@ -339,13 +339,41 @@ func childCopy(args []string) error {
 	return err
 }
 
-// childTouch maps a file and touches one byte, n times over with all pages dropped in between.
-func childTouch(args []string) error {
+// childStorm maps a slow file and touches pages far from each other while a signal comes every millisecond.
+func childStorm(args []string) error {
 	f, err := os.Open(args[0])
 	if err != nil {
 		return err
 	}
-	n, err := strconv.Atoi(args[1])
+	m, err := unix.Mmap(int(f.Fd()), 0, 8<<20, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	if err := unix.Madvise(m, unix.MADV_RANDOM); err != nil {
+		return err
+	}
+	storm := make(chan os.Signal, 1)
+	signal.Notify(storm, unix.SIGALRM)
+	if _, err := unix.Setitimer(unix.ITIMER_REAL, unix.Itimerval{Interval: unix.Timeval{Usec: 1000}, Value: unix.Timeval{Usec: 1000}}); err != nil {
+		return err
+	}
+	for i := range int64(10) {
+		off := i * 700_000
+		if err := compare("slow.bin", m[off:off+10], off); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-storm:
+		return nil
+	default:
+		return errors.New("no signal ever came")
+	}
+}
+
+// childFault maps a file and touches its first page; it prints what happened.
+func childFault(args []string) (err error) {
+	f, err := os.Open(args[0])
 	if err != nil {
 		return err
 	}
@@ -353,10 +381,12 @@ func childTouch(args []string) error {
 	if err != nil {
 		return err
 	}
-	var sum byte
-	for range n {
-		sum += *(*byte)(unsafe.Pointer(&m[0]))
-	}
-	fmt.Println(sum)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			fmt.Println("fault")
+		}
+	}()
+	fmt.Println("byte", m[0])
 	return nil
 }

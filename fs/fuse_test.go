@@ -182,6 +182,25 @@ func TestKilledReader(t *testing.T) {
 	}
 }
 
+// TestInterruptStorm: a signal every millisecond does not keep a page fault on a slow file from being answered.
+func TestInterruptStorm(t *testing.T) {
+	f, m := mounted(t, testConfig())
+	child(t, "storm", filepath.Join(m.Dir(), "failing/slow.bin"))
+	if n := f.Status().Errors; n != 0 {
+		t.Errorf("%d errors:\n%s", n, f.ring.Bytes())
+	}
+}
+
+// TestFaultOfFailure: a page that cannot be read is a fault, never a page of zeros.
+func TestFaultOfFailure(t *testing.T) {
+	_, m := mounted(t, testConfig())
+	for name, exp := range map[string]string{"failing/changed.bin": "fault\n", "failing/panics.bin": "fault\n", "big.bin": fmt.Sprintf("byte %d\n", fileByte(0, 0))} {
+		if got := child(t, "fault", filepath.Join(m.Dir(), name)); got != exp {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 func processState(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

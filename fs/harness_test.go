@@ -87,7 +87,7 @@ const (
 	fileDenied
 	filePanics
 	fileHangs // until its context ends
-	fileShort // pretends to have read
+	fileSlow  // answers after slowness, with the bytes of its number
 )
 
 // testStore has files of any length made by fileByte, and the failing ones.
@@ -111,11 +111,16 @@ func (s *testStore) Gather(ctx context.Context, reads []plan.Read, _ []plan.Span
 			<-ctx.Done()
 			s.waiting.Add(-1)
 			return fmt.Errorf("waited: %w", context.Cause(ctx))
+		case fileSlow:
+			time.Sleep(slowness)
 		}
 		fill(r.Dst, r.Span.File, r.Span.Start)
 	}
 	return nil
 }
+
+// slowness is what a slow file takes for every read.
+const slowness = 60 * time.Millisecond
 
 const (
 	bigSize   = 40<<20 + 12345
@@ -148,7 +153,8 @@ func testRoot() plan.Dir {
 	lying := plan.Node{Name: "refuses.bin", Size: 5, Open: func(context.Context) (*plan.Plan, error) { return nil, iofs.ErrPermission }}
 	failing := plan.NewStatic(
 		copyOf("temporary.bin", fileTemporary, 1<<20), copyOf("changed.bin", fileChanged, 1<<20), copyOf("denied.bin", fileDenied, 1<<20),
-		copyOf("panics.bin", filePanics, 1<<20), copyOf("hangs.bin", fileHangs, 1<<20), wrong, lying,
+		copyOf("panics.bin", filePanics, 1<<20), copyOf("hangs.bin", fileHangs, 1<<20),
+		copyOf("slow.bin", fileSlow, 8<<20), wrong, lying,
 	)
 	all := plan.Indexed{N: blocks, At: block, Find: func(name string) (plan.Node, bool) {
 		var i int
@@ -228,6 +234,8 @@ func want(name string, off, n int64) ([]byte, error) {
 	switch {
 	case name == "big.bin":
 		fill(out, 0, off)
+	case name == "slow.bin":
+		fill(out, fileSlow, off)
 	case name == "mix.bin":
 		all := append(bytes.Repeat([]byte("abc"), 1000), make([]byte, 5000+1<<20)...)
 		fill(all[8000:], 1, 77)
