@@ -53,8 +53,11 @@ type classifier struct {
 	known   map[string]*verdict // by skeleton
 	classes map[string]*class   // by prefix, row and mtp
 	mtp     map[layerKey]bool
-	byN     notes // layers that are taken for MTP only because of their number
-	stray   notes // names of tensors that may be of routed experts, taken for resident
+	// lastLayer is what isMTP was asked last, and lastMTP what it said: tensors of one layer stand together.
+	lastLayer layerKey
+	lastMTP   bool
+	byN       notes // layers that are taken for MTP only because of their number
+	stray     notes // names of tensors that may be of routed experts, taken for resident
 }
 
 type layerKey struct {
@@ -74,7 +77,7 @@ type verdict struct {
 
 // classify fills roles, Experts, MTP and the reasons for their absence.
 func (rel *Release) classify() {
-	c := &classifier{rel: rel, known: map[string]*verdict{}, classes: map[string]*class{}, mtp: map[layerKey]bool{}}
+	c := &classifier{rel: rel, known: map[string]*verdict{}, classes: map[string]*class{}, mtp: map[layerKey]bool{}, lastLayer: layerKey{layer: -1}}
 	rel.roles = make([]Role, rel.Len())
 	var skeleton []byte
 	var numbers []int32
@@ -127,22 +130,23 @@ func (rel *Release) checkDeclared() {
 // skeletonOf appends name to skeleton with every numeric component replaced by "#", and the numbers to numbers. A component that is
 // not the plain form of a number below 1e9 stays as it is. A name with a "#" of its own has no skeleton and no numbers.
 func skeletonOf(name string, skeleton []byte, numbers []int32) ([]byte, []int32) {
-	copied, atStart := 0, true
+	if strings.IndexByte(name, '#') >= 0 {
+		return skeleton, numbers
+	}
+	copied := 0
 	for i := 0; i < len(name); {
-		c := name[i]
-		if c == '#' {
-			return skeleton[:0], numbers[:0]
-		}
-		if atStart && '0' <= c && c <= '9' {
+		if c := name[i]; '0' <= c && c <= '9' {
 			if n, end, ok := plainNumber(name, i); ok {
 				skeleton = append(append(skeleton, name[copied:i]...), '#')
 				numbers = append(numbers, n)
-				copied, i, atStart = end, end, false
-				continue
+				copied, i = end, end
 			}
 		}
-		atStart = c == '.'
-		i++
+		dot := strings.IndexByte(name[i:], '.')
+		if dot < 0 {
+			break
+		}
+		i += dot + 1
 	}
 	return append(skeleton, name[copied:]...), numbers
 }
@@ -237,24 +241,38 @@ func (c *classifier) class(r *row, prefix string, mtp bool) *class {
 	return c.classes[key]
 }
 
-// isMTP says whether a layer is for multi-token prediction: by the prefix, by tensors that only such a layer has, or by a number that
-// num_hidden_layers excludes.
+// isMTP says whether a layer is for multi-token prediction.
 func (c *classifier) isMTP(prefix string, layer int32) bool {
 	key := layerKey{prefix, layer}
+	if key == c.lastLayer {
+		return c.lastMTP
+	}
 	is, known := c.mtp[key]
-	if known {
-		return is
+	if !known {
+		is = c.judgeMTP(prefix, layer)
+		c.mtp[key] = is
 	}
-	is = mtpPrefix(prefix) || slices.ContainsFunc(mtpMarks, func(mark string) bool {
-		_, found := c.rel.Lookup(tensorAt(prefix, layer, mark))
-		return found
-	})
-	if n := c.rel.Declared.Layers; !is && n > 0 && int64(layer) >= n {
-		is = true
-		c.byN.add("layer %d under %s is taken for multi-token prediction because config says num_hidden_layers %d", layer, quoted(prefix), n)
-	}
-	c.mtp[key] = is
+	c.lastLayer, c.lastMTP = key, is
 	return is
+}
+
+// judgeMTP decides by the prefix, by tensors that only a layer for multi-token prediction has, or by a number that num_hidden_layers
+// excludes.
+func (c *classifier) judgeMTP(prefix string, layer int32) bool {
+	if mtpPrefix(prefix) {
+		return true
+	}
+	for _, mark := range mtpMarks {
+		if _, found := c.rel.Lookup(tensorAt(prefix, layer, mark)); found {
+			return true
+		}
+	}
+	n := c.rel.Declared.Layers
+	if n == 0 || int64(layer) < n {
+		return false
+	}
+	c.byN.add("layer %d under %s is taken for multi-token prediction because config says num_hidden_layers %d", layer, quoted(prefix), n)
+	return true
 }
 
 // mtpPrefix says whether a name's component says multi-token prediction.
