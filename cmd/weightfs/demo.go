@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"strings"
@@ -46,21 +48,23 @@ func newDemoCommand(u *ui) *cobra.Command {
 		Args: args(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), u) },
 	}
-	fs := c.Flags()
-	fs.BoolVar(&f.selfcheck, "selfcheck", false, "serve, mount, read and compare; what demo does unless told otherwise")
-	fs.StringVar(&f.write, "write", "", "write releases as plain files to `DIR`/demo/NAME/")
-	fs.StringSliceVar(&f.only, "only", nil, "only these `NAMES` (with --write); without it all small ones")
-	fs.StringVar(&f.hub, "hub", "", "be the stand-in hub at `ADDR` (host:port, port 0 is any free one)")
-	fs.StringVar(&f.root, "root", "", "`DIR` whose demo/NAME/ the hub serves as demo/NAME (with --hub)")
-	fs.StringVar(&f.log, "log", "", "append one JSON line for each request to `FILE` (with --hub)")
-	fs.DurationVar(&f.latency, "latency", 0, "before the first byte of every reply (with --hub)")
-	fs.Var(&f.rate, "rate", "bytes a second for each connection (with --hub)")
-	fs.StringVar(&f.faults, "faults", "", "`FILE` with a fault plan for the hub (with --hub or --selfcheck)")
-	c.MarkFlagsMutuallyExclusive("write", "hub", "selfcheck")
+	flags := c.Flags()
+	flags.BoolVar(&f.selfcheck, "selfcheck", false, "serve, mount, read and compare; what demo does unless told otherwise")
+	flags.StringVar(&f.write, "write", "", "write releases as plain files to `DIR`/demo/NAME/")
+	flags.StringSliceVar(&f.only, "only", nil, "only these `NAMES` (with --write); without it all small ones")
+	flags.StringVar(&f.hub, "hub", "", "be the stand-in hub at `ADDR` (host:port, port 0 is any free one)")
+	flags.StringVar(&f.root, "root", "", "`DIR` whose demo/NAME/ the hub serves as demo/NAME (with --hub)")
+	flags.StringVar(&f.log, "log", "", "append one JSON line for each request to `FILE` (with --hub)")
+	flags.DurationVar(&f.latency, "latency", 0, "before the first byte of every reply (with --hub)")
+	flags.Var(&f.rate, "rate", "bytes a second for each connection (with --hub)")
+	flags.StringVar(&f.faults, "faults", "", "`FILE` with a fault plan for the hub (with --hub or --selfcheck)")
 	return c
 }
 
 func (f *demoFlags) run(ctx context.Context, u *ui) error {
+	if f.write != "" && f.hub != "" || f.selfcheck && f.write+f.hub != "" {
+		return usageError{"--write, --hub and --selfcheck are three forms of demo", "give one of them"}
+	}
 	switch {
 	case f.write != "":
 		return f.writeReleases(u)
@@ -115,9 +119,9 @@ func (f *demoFlags) serveHub(ctx context.Context, u *ui) error {
 		cfg.Log = log
 	}
 	if f.faults != "" {
-		plan, err := hubtest.ReadPlan(f.faults)
+		plan, err := f.plan()
 		if err != nil {
-			return usageError{err.Error(), "see testdata/faults for examples"}
+			return err
 		}
 		cfg.Plan = plan
 	}
@@ -130,6 +134,14 @@ func (f *demoFlags) serveHub(ctx context.Context, u *ui) error {
 	u.notef("the stand-in hub; its CDN is %s. Use it with HF_ENDPOINT=%s; ^C ends it", h.CDN, h.URL)
 	<-ctx.Done()
 	return nil
+}
+
+func (f *demoFlags) plan() (*hubtest.Plan, error) {
+	p, err := hubtest.ReadPlan(f.faults)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = usageError{err.Error(), "testdata/faults has examples; what may stand in a plan is said with hubtest.Plan"}
+	}
+	return p, err
 }
 
 // demoRelease makes the release that the hub calls demo/NAME when it is on no disk.

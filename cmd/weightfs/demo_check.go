@@ -72,7 +72,7 @@ func (c *checker) serve(f *demoFlags, small []*testrel.Release, large *testrel.R
 		cfg.Latency = f.latency
 	}
 	if f.faults != "" {
-		if cfg.Plan, err = hubtest.ReadPlan(f.faults); err != nil {
+		if cfg.Plan, err = f.plan(); err != nil {
 			return err
 		}
 	}

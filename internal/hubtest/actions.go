@@ -229,6 +229,9 @@ func full(q *request, p *reply) {
 	}
 }
 
+// gzipMost is how much of a file is compressed: a client must give up long before.
+const gzipMost = 32 << 20
+
 func gzipped(q *request, p *reply) {
 	full(q, p)
 	if p.status != http.StatusOK || p.body == nil {
@@ -236,7 +239,7 @@ func gzipped(q *request, p *reply) {
 	}
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, err := io.Copy(w, io.NewSectionReader(p.body, p.off, p.n))
+	_, err := io.Copy(w, io.NewSectionReader(p.body, p.off, min(p.n, gzipMost)))
 	if err == nil {
 		err = w.Close()
 	}
