@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,9 +62,24 @@ func newTransport(o *Options, d *net.Dialer) *http.Transport {
 	return t
 }
 
+// closeIdle closes connections that nobody uses. When one goes silent, the network below may have gone and with it all that were idle.
 func (c *client) closeIdle() {
 	c.open.CloseIdleConnections()
 	c.guarded.CloseIdleConnections()
+}
+
+// paused are the hosts that asked for a pause, and how much of it is left.
+func (c *client) paused() []Pause {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []Pause
+	for host, g := range c.gates {
+		if left := g.rest(); left > 0 {
+			all = append(all, Pause{Host: host, Left: left})
+		}
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Host < all[j].Host })
+	return all
 }
 
 func (c *client) gate(u *url.URL) *gate {
@@ -160,7 +176,7 @@ func (c *client) hop(ctx context.Context, r request) (*reply, error) {
 		c.o.count(func(m *Metrics) *atomic.Int64 { return &m.Pauses }, 1)
 		c.o.log().Warn("the host asks for a pause", "host", rep.url.Host, "pause", pause, "status", rep.StatusCode)
 	}
-	if w := rep.Header.Get("X-HF-Warning"); w != "" {
+	if w := rep.Header.Get("X-HF-Warning"); w != "" && g.newWarning(w) {
 		c.o.log().Warn("the host warns", "host", rep.url.Host, "warning", printable(w))
 	}
 	return rep, nil
@@ -187,9 +203,12 @@ func (c *client) roundTrip(ctx context.Context, r request, g *gate) (*reply, err
 	rep.Response, err = tr.RoundTrip(req)
 	if err != nil {
 		cancel(nil)
+		if slow := net.Error(nil); errors.As(err, &slow) && slow.Timeout() {
+			c.closeIdle()
+		}
 		return nil, transportError(ctx, r.url, err)
 	}
-	rep.Body = &watched{body: rep.Body, ctx: ctx, url: r.url, inner: inner, cancel: cancel, o: c.o, left: c.o.stall(), leave: sync.OnceFunc(g.leave)}
+	rep.Body = &watched{body: rep.Body, ctx: ctx, url: r.url, inner: inner, cancel: cancel, o: c.o, left: c.o.stall(), leave: g.leave}
 	return rep, nil
 }
 
@@ -239,6 +258,7 @@ type watched struct {
 	cancel context.CancelCauseFunc
 	o      *Options
 	leave  func()
+	closed bool
 	left   time.Duration // of the stall time
 	got    int           // bytes since it was last full
 	timer  *time.Timer
@@ -266,12 +286,17 @@ func (w *watched) Read(p []byte) (int, error) {
 func (w *watched) why(err error) error {
 	if context.Cause(w.inner) == errStall && w.ctx.Err() == nil {
 		w.o.count(func(m *Metrics) *atomic.Int64 { return &m.Stalls }, 1)
+		w.o.net().closeIdle()
 		err = temporary("%w: less than %d bytes in %s", errStall, stallBytes, w.o.stall())
 	}
 	return transportError(w.ctx, w.url, err)
 }
 
 func (w *watched) Close() error {
+	if w.closed {
+		return nil
+	}
+	w.closed = true
 	err := w.body.Close()
 	w.cancel(nil)
 	w.leave()

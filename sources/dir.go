@@ -185,7 +185,10 @@ func (p *pinnedFile) open(path string) (*localBlob, error) {
 		return nil, localError(err)
 	}
 	b := &localBlob{f: f, pin: p, path: path}
-	if err := b.check(); err != nil {
+	if b.raw, err = f.SyscallConn(); err == nil {
+		err = b.check()
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -206,6 +209,7 @@ func localError(err error) error {
 // localBlob is an open local file.
 type localBlob struct {
 	f    *os.File
+	raw  syscall.RawConn
 	pin  *pinnedFile
 	path string
 }
@@ -220,8 +224,9 @@ func (b *localBlob) Close() error { return b.f.Close() }
 // check compares the open file with what was listed. A difference is remembered for as long as the source lives.
 func (b *localBlob) check() error {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(b.f.Fd()), &st); err != nil {
-		return err
+	var err error
+	if closed := b.raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }); closed != nil || err != nil {
+		return errors.Join(closed, err)
 	}
 	if stampOf(&st) != b.pin.was {
 		b.pin.gone.Store(true)
@@ -239,15 +244,23 @@ func (b *localBlob) ReadAt(ctx context.Context, p []byte, off int64) error {
 		err = fmt.Errorf("beyond the file's %d bytes", b.Size())
 	}
 	if err == nil {
-		_, err = b.f.ReadAt(p, off)
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		err = errors.Join(b.check(), err)
+		err = b.readAt(p, off)
 	}
 	if err != nil {
 		return &Error{Op: "read", Path: b.path, Off: off, Len: int64(len(p)), Err: err}
 	}
 	return nil
+}
+
+func (b *localBlob) readAt(p []byte, off int64) error {
+	_, err := b.f.ReadAt(p, off)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if other := b.check(); other != nil || err == nil {
+		return other
+	}
+	return io.ErrUnexpectedEOF
 }
 
 // Stream reads [off, off+n) with ReadAt.

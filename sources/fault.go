@@ -80,13 +80,6 @@ func transportError(ctx context.Context, u *url.URL, err error) error {
 	return temporary("%s: %w", place(u), err)
 }
 
-// statusError is the failure that a reply with an error status means, with what the server says about it. It closes the body.
-func statusError(u *url.URL, resp *http.Response) error {
-	drain(resp)
-	text := place(u) + ": " + statusText(resp)
-	return kindOf(resp.StatusCode, text)
-}
-
 // refusal is a reply with an error status.
 type refusal struct {
 	status int

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"weightfs/sources"
 	"weightfs/sources/sourcetest"
@@ -149,6 +150,64 @@ func TestRangeDefects(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestOddAndRight: replies that are unusual and follow the rule.
+func TestOddAndRight(t *testing.T) {
+	weak := sourcetest.Change(func(r *httptest.ResponseRecorder) { r.Header().Set("ETag", "W/"+r.Header().Get("ETag")) })
+	remotes(t, func(t *testing.T, kind string, s *sourcetest.Server, fresh func(testing.TB) sources.Source) {
+		for name, do := range map[string]sourcetest.Doer{
+			"chunked": sourcetest.Header("Content-Length", ""), "weak ETag": weak, "no ETag": sourcetest.Header("ETag", ""),
+			"identity": sourcetest.Header("Content-Encoding", "Identity"), "slow": sourcetest.Drip(50_000, 0),
+		} {
+			t.Run(name, func(t *testing.T) {
+				b := open(t, fresh(t), shard)
+				if _, err := read(t, s, b, shard, 0, 1); err != nil {
+					t.Fatal(err)
+				}
+				s.Inject(sourcetest.Fault{Kind: kind, Path: shard, Do: do})
+				defer s.Heal()
+				if _, err := read(t, s, b, shard, 1000, 150_000); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+// TestListingContradicted: what the Hub says about a file when it is read must be what it said when it was listed.
+func TestListingContradicted(t *testing.T) {
+	for _, c := range []struct{ path, header, value, want string }{
+		{shard, "X-Repo-Commit", strings.Repeat("f", 40), "commit ffff"},
+		{shard, "X-Linked-Size", "5", "size 5, listed as 300001"},
+		{shard, "X-Linked-ETag", `"` + strings.Repeat("f", 64) + `"`, "sha256 ffff"},
+		{"config.json", "ETag", `"` + strings.Repeat("f", 40) + `"`, "git blob ffff"},
+		{"config.json", "Content-Length", "5", "size 5, listed as 23"},
+	} {
+		t.Run(c.path+" "+c.header, func(t *testing.T) {
+			s := sourcetest.Start(t, &sourcetest.Server{Files: sourcetest.Small(), Direct: true})
+			b := open(t, newHub(t, s, options(t)), c.path)
+			s.Inject(sourcetest.Fault{Kind: "resolve", Do: sourcetest.Header(c.header, c.value)})
+			_, err := read(t, s, b, c.path, 0, 10)
+			if !errors.Is(err, sources.ErrChanged) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestRefusalIsLogged: what a cloud says about a 403 is in the log, without the signature it may repeat.
+func TestRefusalIsLogged(t *testing.T) {
+	s := sourcetest.Start(t, &sourcetest.Server{Files: sourcetest.Small(), Life: -time.Hour}) // every address is over
+	o := options(t)
+	var out lockedBuffer
+	o.Log = newLog(&out)
+	if _, err := read(t, s, open(t, newHub(t, s, o), shard), shard, 0, 10); !errors.Is(err, sources.ErrDenied) {
+		t.Errorf("got %v", err)
+	}
+	if text := out.String(); !strings.Contains(text, "Request has expired") || !strings.Contains(text, "[redacted]") || strings.Contains(text, sourcetest.Secret) {
+		t.Errorf("the log is %s", text)
+	}
 }
 
 // TestChangedSticks: once a file is another one it stays so, for other blobs of the source, too, and for no other file.

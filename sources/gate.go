@@ -23,6 +23,7 @@ type gate struct {
 	until  time.Time
 	paused time.Duration // length of the pause that ends at until
 	bare   int           // replies 429 in a row that did not say how long to wait
+	warned string        // the last warning of the host
 }
 
 func newGate(conns int) *gate { return &gate{slots: make(chan struct{}, conns)} }
@@ -67,6 +68,15 @@ func (g *gate) rest() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return time.Until(g.until)
+}
+
+// newWarning reports whether a warning of the host is another one than its last.
+func (g *gate) newWarning(w string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	same := g.warned == w
+	g.warned = w
+	return !same
 }
 
 // note reads from a reply how long the host wants everyone to wait, and reports whether that starts or lengthens a pause. A host that

@@ -311,7 +311,11 @@ func (s *httpSource) build(all []found) (*httpListing, error) {
 	case s.one:
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, all[0].text)
 	}
-	return nil, fmt.Errorf("%w: the server has none of the files of a release here, such as config.json or %s", ErrNotFound, indexName)
+	why := ""
+	if len(refused) > 0 {
+		why = fmt.Sprintf(" (%s: %s)", refused[0].Path, refused[0].Reason)
+	}
+	return nil, fmt.Errorf("%w: the server has none of the files of a release here, such as config.json or %s%s", ErrNotFound, indexName, why)
 }
 
 // file is the pinned state of a file that was found.
@@ -319,7 +323,7 @@ func (s *httpSource) file(f found) *remote {
 	r := &remote{c: s.o.net(), entry: Entry{Path: f.path, Size: f.size}, id: httpID(f.url, f.strong, f.size)}
 	r.fetch = func(ctx context.Context, rg ranged) (io.ReadCloser, error) {
 		rg.pin = f.pin
-		body, _, err := s.o.net().getRange(ctx, request{url: f.url, follow: true}, rg)
+		body, _, err := s.o.net().getRange(ctx, request{url: f.url, header: f.pin.conditions(), follow: true}, rg)
 		if errors.Is(err, ErrNotFound) {
 			err = changed("%w", err)
 		}

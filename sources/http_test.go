@@ -2,6 +2,8 @@ package sources_test
 
 import (
 	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -104,6 +106,40 @@ func TestHTTPRedirected(t *testing.T) {
 	src := newHTTP(t, front.URL+"/"+shard, options(t))
 	if _, err := read(t, s, open(t, src, shard), shard, 7, 1000); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHTTPSigned: a signed address permits one method only, so HEAD is refused.
+func TestHTTPSigned(t *testing.T) {
+	s := sourcetest.Start(t, &sourcetest.Server{Files: sourcetest.Small()})
+	s.Inject(sourcetest.Fault{Kind: "plain", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
+		if r.Method != http.MethodGet || r.URL.RawQuery != "Signature="+sourcetest.Secret {
+			sourcetest.Status(403)(w, r, right)
+			return
+		}
+		right.ServeHTTP(w, r)
+	}})
+	src := newHTTP(t, s.HubURL+"/plain/"+shard+"?Signature="+sourcetest.Secret, options(t))
+	if l, err := src.List(t.Context()); err != nil || strings.Contains(l.Name, sourcetest.Secret) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if _, err := read(t, s, open(t, src, shard), shard, 7, 1000); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTLSUnknownAuthority: a certificate that nobody vouches for is refused at once.
+func TestTLSUnknownAuthority(t *testing.T) {
+	asked := false
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	defer srv.Close()
+	for _, url := range []string{srv.URL + "/dir/", strings.Replace(srv.URL, "https", "http", 1) + "/dir/"} {
+		_, err := newHTTP(t, url, options(t)).List(t.Context())
+		if err == nil || errors.Is(err, sources.ErrTemporary) || asked {
+			t.Errorf("%s: asked %v, got %v", url, asked, err)
+		}
 	}
 }
 

@@ -62,6 +62,15 @@ const (
 	stallBytes      = 64 << 10
 )
 
+// Pause is a host that wants everyone to wait.
+type Pause struct {
+	Host string // scheme, host and port
+	Left time.Duration
+}
+
+// Paused lists the hosts that no request is sent to at the moment, because they asked for that.
+func (o *Options) Paused() []Pause { return o.net().paused() }
+
 // Close closes idle connections. Sources that use the options go on working.
 func (o *Options) Close() {
 	o.net().closeIdle()

@@ -39,13 +39,15 @@ func (v validator) strongETag() string {
 	return ""
 }
 
-// conditions adds the headers that make a server refuse the request for another content.
-func (v validator) conditions(h http.Header) {
+// conditions are the headers that make a server refuse the request for another content.
+func (v validator) conditions() http.Header {
 	if e := v.strongETag(); e != "" {
-		h.Set("If-Match", e)
-	} else if v.etag == "" && v.modified != "" {
-		h.Set("If-Unmodified-Since", v.modified)
+		return http.Header{"If-Match": {e}}
 	}
+	if v.etag == "" && v.modified != "" {
+		return http.Header{"If-Unmodified-Since": {v.modified}}
+	}
+	return http.Header{}
 }
 
 // differs says how a reply's validator contradicts the pinned one, "" if it does not. A missing one contradicts nothing.

@@ -76,8 +76,10 @@ func (r *remoteReader) Read(p []byte) (int, error) {
 
 // getRange asks for one range and returns its bytes, and the validator of the reply.
 func (c *client) getRange(ctx context.Context, r request, rg ranged) (io.ReadCloser, validator, error) {
-	r.method, r.header = http.MethodGet, http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", rg.off, rg.off+rg.n-1)}}
-	rg.pin.conditions(r.header)
+	if r.method = http.MethodGet; r.header == nil {
+		r.header = http.Header{}
+	}
+	r.header.Set("Range", fmt.Sprintf("bytes=%d-%d", rg.off, rg.off+rg.n-1))
 	rep, err := c.send(ctx, r)
 	if err != nil {
 		return nil, validator{}, err

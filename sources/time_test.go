@@ -175,6 +175,9 @@ func TestPause(t *testing.T) {
 				if n := len(s.Log(mark)); n != 2 {
 					t.Errorf("%d requests, want 2", n)
 				}
+				if p := o.Paused(); len(p) != 0 {
+					t.Errorf("still paused: %v", p)
+				}
 				if o.Metrics.Pauses.Load() != 1 {
 					t.Errorf("%d pauses counted", o.Metrics.Pauses.Load())
 				}
@@ -260,6 +263,9 @@ func TestPauseBeyondTheDeadline(t *testing.T) {
 		if time.Since(start) != time.Minute {
 			t.Errorf("it took %s", time.Since(start))
 		}
+		if p := o.Paused(); len(p) != 1 || p[0].Host != "http://cdn.test:80" || p[0].Left.Round(time.Second) != 140*time.Second {
+			t.Errorf("paused: %v", p)
+		}
 	})
 }
 
@@ -334,6 +340,70 @@ func TestNetworkDown(t *testing.T) {
 		}
 		if late := time.Since(up); late > 8*time.Second || dials > 20 {
 			t.Errorf("the bytes came %s after the network, with %d connections", late, dials)
+		}
+	})
+}
+
+// frozen is a connection on which nothing arrives any more once its network is gone.
+type frozen struct {
+	net.Conn
+	gone, closed chan struct{}
+	once         sync.Once
+}
+
+func (f *frozen) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	select {
+	case <-f.gone:
+		<-f.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (f *frozen) Close() error {
+	f.once.Do(func() { close(f.closed) })
+	return f.Conn.Close()
+}
+
+// TestDeadConnections: when the network was gone and is back, the connections that were idle meanwhile are dead and do not tell. One of
+// them costs the stall time, not each.
+func TestDeadConnections(t *testing.T) {
+	s := &sourcetest.Server{}
+	inBubble(t, s, func(t *testing.T, n *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		gone := make(chan struct{})
+		o.Close()
+		sources.SetNetwork(o, func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := n.Dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			select {
+			case <-gone:
+				return c, nil
+			default:
+				return &frozen{Conn: c, gone: gone, closed: make(chan struct{})}, nil
+			}
+		})
+		b := open(t, src, shard)
+		s.Inject(sourcetest.Fault{Kind: "data", Times: 16, Do: sourcetest.Stall(0, time.Second)}) // so that 16 connections are made
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				if _, err := read(t, s, b, shard, 0, 1000); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		close(gone)
+		start := time.Now()
+		if err := retried(t, s, b, shard, 0, 1000, time.Minute); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d < 15*time.Second || d > 17*time.Second {
+			t.Errorf("it took %s, want one stall time", d)
 		}
 	})
 }
