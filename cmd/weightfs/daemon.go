@@ -63,8 +63,10 @@ func (f *mountFlags) daemonArgs(sources []string, dir string) []string {
 			flag(name, strconv.FormatInt(int64(n), 10))
 		}
 	}
-	if f.allowOther {
-		flag("allow-other", "true")
+	for name, set := range map[string]bool{"allow-other": f.allowOther, "insecure-token": f.insecureToken, "allow-private-redirects": f.privateRedirects} {
+		if set {
+			flag(name, "true")
+		}
 	}
 	return append(append(append(out, "--"), sources...), dir)
 }

@@ -21,6 +21,8 @@ type settings struct {
 	cacheSize sizeFlag
 	memory    sizeFlag
 	tokenFile string
+	// what a careful person does not permit
+	insecureToken, privateRedirects bool
 }
 
 const noCacheDir = "none"
@@ -30,6 +32,8 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 	f.Var(&s.cacheSize, "cache-size", "most bytes kept on disk (default: half of the free space)")
 	f.Var(&s.memory, "memory", "budget for everything in memory (default: a quarter of it, at most 2 GiB)")
 	f.StringVar(&s.tokenFile, "token-file", "", "`FILE` with the Hub token (default: $HF_TOKEN, then where huggingface_hub keeps it)")
+	f.BoolVar(&s.insecureToken, "insecure-token", false, "send the Hub token over plain http to another machine")
+	f.BoolVar(&s.privateRedirects, "allow-private-redirects", false, "follow a public server's redirects to private addresses")
 }
 
 // session is one run of a command that opens releases: they share connections, cache and memory.
@@ -60,7 +64,7 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 		return nil, err
 	}
 	return &session{cache: c, kept: kept / int64(releases), options: &sources.Options{
-		TokenFile: s.tokenFile, UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
+		TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects, UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
 	}}, nil
 }
 
