@@ -369,3 +369,36 @@ func TestHTTPToken(t *testing.T) {
 		}
 	}
 }
+
+// FuzzHTTP: whatever is asked for, the answer is a status of the table's, and a body that is as long as it says.
+func FuzzHTTP(f *testing.F) {
+	for _, x := range [][3]string{
+		{"/mix.bin", "bytes=0-9", ""}, {"/", "", "application/json"}, {"/blocks/E00001.bin", "bytes=-1", "*"}, {"//../x%2f..", "bytes=1-0", ","},
+		{"/failing/changed.bin", "", ""}, {"/.weightfs/log", "", ""}, {"/\x00", "", ""},
+	} {
+		f.Add(x[0], x[1], x[2])
+	}
+	fsys, err := New(testConfig())
+	if err != nil {
+		f.Fatal(err)
+	}
+	h := fsys.Handler(HTTPOptions{})
+	f.Fuzz(func(t *testing.T, path, value, accept string) {
+		if strings.HasPrefix(path, "/failing/hangs") || strings.HasPrefix(path, "/failing/panics") {
+			return
+		}
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+		r.URL.Path = path
+		r.Header.Set("Range", value)
+		r.Header.Set("Accept", accept)
+		h.ServeHTTP(w, r)
+		switch w.Code {
+		case 200, 206, 301, 403, 404, 410, 416, 500, 504:
+		default:
+			t.Errorf("%q %q: status %d", path, value, w.Code)
+		}
+		if n := w.Header().Get("Content-Length"); n != "" && w.Code < 300 && n != fmt.Sprint(w.Body.Len()) {
+			t.Errorf("%q %q: %s bytes were promised, %d came", path, value, n, w.Body.Len())
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -427,8 +428,11 @@ func TestBusyMount(t *testing.T) {
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Unmount(); err == nil || !strings.Contains(err.Error(), ErrBusy.Error()) {
-		t.Errorf("unmount of a busy mount: %v", err)
+	user1 := fmt.Sprintf("(%d)", user.Process.Pid)
+	for _, err := range []error{m.Unmount(), Unmount(m.Dir(), false)} {
+		if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), user1) {
+			t.Errorf("unmount of a mount that %s uses: %v", user1, err)
+		}
 	}
 	child(t, "pread", m.Dir())
 	if err := m.Detach(); err != nil {

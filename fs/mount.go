@@ -151,8 +151,11 @@ func (m *Mount) Unmount() error {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, ErrBusy) || wait > 100*time.Millisecond {
+		if !errors.Is(err, ErrBusy) {
 			return err
+		}
+		if wait > 100*time.Millisecond {
+			return busy(m.dir)
 		}
 		time.Sleep(wait)
 	}
@@ -179,7 +182,10 @@ func Unmount(dir string, lazy bool) error {
 	case info.FSType != mountType:
 		return fmt.Errorf("unmount %s: it is a mount of %s, not of weightfs", dir, info.FSType)
 	}
-	return unmount(dir, lazy || !alive(dir))
+	if err = unmount(dir, lazy || !alive(dir)); errors.Is(err, ErrBusy) {
+		return busy(dir)
+	}
+	return err
 }
 
 func unmount(dir string, lazy bool) error {

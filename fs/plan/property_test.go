@@ -226,6 +226,29 @@ type failCodec struct{ sumCodec }
 
 func (failCodec) Decode([]byte, int64, [][]byte) error { return ErrBadInput }
 
+// TestAheadFailsNobody: a read is not failed by what was to be fetched ahead of it.
+func TestAheadFailsNobody(t *testing.T) {
+	p := New(Copy{Span{0, 0, 100 * mib}})
+	r := NewReader(aheadFails{}, 0)
+	for off := int64(0); off < 20*mib; off += mib {
+		if n, err := r.ReadAt(t.Context(), p, make([]byte, mib), off); int64(n) != mib || err != nil {
+			t.Fatalf("read at %d: %d, %v", off, n, err)
+		}
+	}
+}
+
+// aheadFails is a store whose gathers without reads fail.
+type aheadFails struct{}
+
+func (aheadFails) MaxGather() int64 { return 0 }
+
+func (aheadFails) Gather(_ context.Context, reads []Read, _ []Span) error {
+	if len(reads) == 0 {
+		return errStore
+	}
+	return nil
+}
+
 // TestCancelledRead: a context that has ended ends a read with its cause.
 func TestCancelledRead(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())

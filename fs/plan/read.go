@@ -58,10 +58,7 @@ func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64) error
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	ahead, err := r.askAhead(ctx, p, off, int64(len(dst)))
-	if err != nil {
-		return err
-	}
+	ahead := r.askAhead(ctx, p, off, int64(len(dst)))
 	j := r.job()
 	defer r.putJob(j)
 	j.resolve(p, 0, off, dst)
@@ -77,23 +74,19 @@ func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64) error
 
 // askAhead asks for the units that the read makes worth having, each in a gather of its own and in the file's order, so that what goes
 // over the wire is the same however a file is read. If it is one unit only, as when a block is touched, its spans are returned instead: the
-// read's own gather names them, and its cells come first.
-func (r *Reader) askAhead(ctx context.Context, p *Plan, off, n int64) ([]Span, error) {
+// read's own gather names them, and its cells come first. It fails nobody's read.
+func (r *Reader) askAhead(ctx context.Context, p *Plan, off, n int64) []Span {
 	var buf [4]Unit
 	units := r.seen.note(p, off, n, buf[:0])
 	if len(units) == 1 {
-		return p.ahead(units[0].Start, units[0].End-units[0].Start), nil
+		return p.ahead(units[0].Start, units[0].End-units[0].Start)
 	}
 	for _, u := range units {
-		spans := p.ahead(u.Start, u.End-u.Start)
-		if len(spans) == 0 {
-			continue
-		}
-		if err := r.Store.Gather(ctx, nil, spans); err != nil {
-			return nil, err
+		if spans := p.ahead(u.Start, u.End-u.Start); len(spans) > 0 {
+			_ = r.Store.Gather(ctx, nil, spans) // what cannot be had is the failure of the read that needs it
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // gather reads everything, in as many calls as the store's limit makes necessary; ahead goes with the first.
