@@ -43,8 +43,9 @@ type file struct {
 	entry *sources.Entry
 	open  atomic.Pointer[opened]
 
-	mu     sync.Mutex // guards failed
+	mu     sync.Mutex // guards the fields below, and setting open
 	failed failure
+	later  [][]plan.Span // what gathers want ahead, to be fetched as soon as the file is open
 }
 
 // opened is a file whose blob is open. Either local or content is set.
@@ -107,10 +108,11 @@ func (x *file) get(ctx context.Context) (*opened, error) {
 		if err != nil {
 			x.mu.Lock()
 			x.failed = failure{err, c.opt.Now().Add(c.opt.Bad)}
+			x.later = nil
 			x.mu.Unlock()
 			return nil, err
 		}
-		x.open.Store(o)
+		x.opened(context.WithoutCancel(ctx), o)
 		return o, nil
 	})
 	select {
@@ -122,6 +124,32 @@ func (x *file) get(ctx context.Context) (*opened, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// opened makes o the open file, and fetches what was postponed before anybody who waits for the file goes on: what is sent does not
+// depend on who is first.
+func (x *file) opened(ctx context.Context, o *opened) {
+	x.mu.Lock()
+	x.open.Store(o)
+	later := x.later
+	x.later = nil
+	x.mu.Unlock()
+	for _, spans := range later {
+		if o.local == nil {
+			x.owner.fetchAhead(ctx, spans)
+		}
+	}
+}
+
+// postpone keeps spans until the file is open; it is open already if not ok.
+func (x *file) postpone(spans []plan.Span) (ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.open.Load() != nil {
+		return false
+	}
+	x.later = append(x.later, spans)
+	return true
 }
 
 // recent is the error of an open that failed a moment ago.

@@ -165,12 +165,12 @@ func (f *Files) openAhead(ctx context.Context, ahead []plan.Span) []plan.Span {
 		}
 	}
 	for i, spans := range later {
-		f.cache.goFunc(func() {
-			ctx := context.WithoutCancel(ctx)
-			if o, err := f.files[i].get(ctx); err == nil && o.local == nil {
-				f.fetchAhead(ctx, spans)
-			}
-		})
+		x := &f.files[i]
+		if !x.postpone(spans) {
+			ready = append(ready, f.openAhead(ctx, spans)...)
+			continue
+		}
+		f.cache.goFunc(func() { x.get(context.WithoutCancel(ctx)) })
 	}
 	return ready
 }

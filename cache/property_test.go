@@ -73,7 +73,7 @@ func TestGatherProperty(t *testing.T) {
 			},
 			onDisk:  rapid.Bool().Draw(r, "disk"),
 			seed:    rapid.Uint64().Draw(r, "seed"),
-			fail:    rapid.SampledFrom([]int{0, 20, 50}).Draw(r, "failing per cent"),
+			fail:    rapid.SampledFrom([]int{0, 20, 35}).Draw(r, "failing per cent"),
 			readers: rapid.SliceOfN(rapid.IntRange(1, 8), 1, 3).Draw(r, "readers"),
 		}
 		var err error

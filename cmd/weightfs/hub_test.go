@@ -104,6 +104,11 @@ func TestExplainIsWhatReadingSends(t *testing.T) {
 	for _, c := range []struct{ release, path string }{
 		{"qwen-fp8", "experts/native/blocks/L001/E011.bin"},
 		{"qwen-fp8", "experts/bf16/blocks/L000/E000.bin"},
+		{"qwen-fp8", "experts/native/expert_blocks.bin"},
+		{"qwen-fp8", "bf16/model-00003-of-00010.safetensors"},
+		{"qwen-fp8", "release/model-00001-of-00010.safetensors"},
+		{"dense-bf16", "bf16-all/model-00001-of-00001.safetensors"},
+		{"kimi-mxfp4", "resident/model-00002-of-00006.safetensors"},
 		{"qwen-fp8", "release/tokenizer.json"},
 		{"kimi-mxfp4", "experts/native/blocks/L001/E000.bin"},
 		{"qwen-fused", "experts/native/blocks/L000/E001.bin"},
