@@ -18,7 +18,7 @@ type encodingRow struct {
 func encodings() []encodingRow {
 	rows := []encodingRow{
 		{"native", "One aligned block per routed expert with the release's own bytes: expert_blocks.bin, the same blocks one by one in blocks/, and manifest.json, which says where the parts are.", native},
-		{"bf16", "The same with parts gate, up and down as BF16 matrices of [out, in].", bf16Experts},
+		{"bf16", "As experts/native/, with parts gate, up and down as BF16 matrices of [out, in].", bf16Experts},
 	}
 	for _, scheme := range []struct {
 		name string
@@ -27,7 +27,7 @@ func encodings() []encodingRow {
 		for _, block := range []int64{16, 32, 64} {
 			rows = append(rows, encodingRow{
 				fmt.Sprintf("q4-%s-%d", scheme.name, block),
-				fmt.Sprintf("The same in 4 bits, %smetric, blocks of %d columns, as ONNX Runtime's MatMulNBits reads them and its own quantizer makes them.", scheme.name, block),
+				fmt.Sprintf("As experts/bf16/, in 4 bits: %smetric, blocks of %d columns, as ONNX Runtime's MatMulNBits reads them and its own quantizer makes them.", scheme.name, block),
 				q4(scheme.rule, block),
 			})
 		}
@@ -75,7 +75,7 @@ func q4(rule quant.Rule, block int64) encoding {
 			}
 			encoded, err := p.encoded(rule, block)
 			if err != nil {
-				return nil, nil, absent(p.tensor, "%v", err)
+				return nil, nil, absent(in.first(x, p.from), "%v", err)
 			}
 			out = append(out, encoded...)
 		}

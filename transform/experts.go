@@ -39,6 +39,12 @@ type encoding func(in *input, x *release.Experts) (parts []blockPart, quantizati
 // name is the part's name in a manifest.
 func (p *blockPart) name() string { return p.projection + "." + p.suffix }
 
+// first is the name of the tensor that holds a part of the first expert.
+func (in *input) first(x *release.Experts, p *release.Part) string {
+	ref, _ := p.Ref(0, 0, x.PerLayer)
+	return in.Tensor(ref).Name
+}
+
 // newBlocks lays out the experts as the preset says: each part on a multiple of PartAlign, the block padded to one of BlockAlign.
 func newBlocks(in *input, x *release.Experts, l *preset) (*blocks, error) {
 	enc, ok := encodingNamed(l.Encoding)
@@ -49,14 +55,14 @@ func newBlocks(in *input, x *release.Experts, l *preset) (*blocks, error) {
 	if err != nil {
 		return nil, err
 	}
-	if parts, err = l.order(parts); err != nil {
+	if parts, err = l.order(in, x, parts); err != nil {
 		return nil, err
 	}
 	b := &blocks{layers: x.Layers, perLayer: x.PerLayer, parts: parts, quantization: quantization}
 	for p := range b.parts {
 		b.parts[p].offset = roundUp(b.size, l.PartAlign)
 		if l.PartsAligned && b.parts[p].offset != b.size {
-			return nil, absent(b.parts[p].tensor, "part %s would begin at byte %d, which this layout wants on a multiple of %d", b.parts[p].name(), b.size, l.PartAlign)
+			return nil, absent(in.first(x, b.parts[p].from), "part %s would begin at byte %d, which this layout wants on a multiple of %d", b.parts[p].name(), b.size, l.PartAlign)
 		}
 		b.size = b.parts[p].offset + b.parts[p].size
 	}

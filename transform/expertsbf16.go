@@ -185,8 +185,7 @@ func (in *input) split(x *release.Experts, p *release.Part, m matrix, suffix fun
 		return []blockPart{m.part(p, p.Projection, suffix(p.Suffix), m.pick(0, 1))}, nil
 	}
 	if m.out()%2 != 0 {
-		ref, _ := p.Ref(0, 0, x.PerLayer)
-		return nil, absent(in.Tensor(ref).Name, "has %d rows of gate and up, which is odd", m.out())
+		return nil, absent(in.first(x, p), "has %d rows of gate and up, which is odd", m.out())
 	}
 	gate, up := m.pick(0, 2), m.pick(m.out()/2, 2)
 	if p.UpFirst {

@@ -223,14 +223,16 @@ func (b *blocks) layerFiles(pattern string) []entry {
 }
 
 // order puts the parts into the preset's order and checks that they are what it wants.
-func (p *preset) order(parts []blockPart) ([]blockPart, error) {
+func (p *preset) order(in *input, x *release.Experts, parts []blockPart) ([]blockPart, error) {
 	find := func(name string) int {
 		return slices.IndexFunc(parts, func(b blockPart) bool { return b.name() == name })
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.DTypes)) {
 		dtype := p.DTypes[name]
-		if k := find(name); k < 0 || parts[k].dtype != dtype {
-			return nil, absent("", "this layout wants a part %s of %s", name, dtype)
+		if k := find(name); k < 0 {
+			return nil, absent("", "this layout wants a part %s, which the experts do not have", name)
+		} else if parts[k].dtype != dtype {
+			return nil, absent(in.first(x, parts[k].from), "this layout wants it to be %s, it is %s", dtype, parts[k].dtype)
 		}
 	}
 	if p.Parts == nil {
@@ -246,7 +248,7 @@ func (p *preset) order(parts []blockPart) ([]blockPart, error) {
 	}
 	for _, b := range parts {
 		if !slices.Contains(p.Parts, b.name()) {
-			return nil, absent(b.tensor, "is no part of this layout")
+			return nil, absent(in.first(x, b.from), "is no part of this layout")
 		}
 	}
 	if len(out) != len(parts) {

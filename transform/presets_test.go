@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -27,13 +28,24 @@ func halfValue(h int) float64 {
 	return math.Ldexp(float64(0x400+h&0x3FF), h>>10-25)
 }
 
-// half is the F16 nearest to a positive number, the even one of two.
+// half is the F16 nearest to a number, the even one of two.
 func half(f float32) uint16 {
+	if f <= 0 {
+		sign := uint16(math.Float32bits(f) >> 16 & 0x8000)
+		if f == 0 {
+			return sign
+		}
+		return half(-f) | sign
+	}
 	h := sort.Search(0x7C00, func(h int) bool { return halfValue(h) >= float64(f) })
 	if below, above := float64(f)-halfValue(h-1), halfValue(h)-float64(f); below < above || below == above && h%2 == 1 {
 		h--
 	}
 	return uint16(h)
+}
+
+func halfFloat(h uint16) float32 {
+	return float32(math.Copysign(halfValue(int(h&0x7FFF)), 1-2*float64(h>>15)))
 }
 
 func webaiQuantize(data []byte, rows, cols int) (quantized, scales, zeros []byte) {
@@ -65,6 +77,81 @@ func webaiQuantize(data []byte, rows, cols int) (quantized, scales, zeros []byte
 		}
 	}
 	return quantized, scales, zeros
+}
+
+// ortQuantize is onnxruntime's own quantizer (core/mlas/lib/q4_dq.cpp) in blocks of columns; zeros is nil for the symmetric one.
+func ortQuantize(data []byte, rows, cols, block int, symmetric bool) (quantized, scales, zeros []byte) {
+	blocks := (cols + block - 1) / block
+	quantized, zeros = make([]byte, rows*blocks*block/2), make([]byte, rows*((blocks+1)/2))
+	round := func(x float32) float32 { return float32(math.Round(float64(x))) }
+	clamp := func(x float32) float32 { return min(max(x, 0), 15) }
+	for r := range rows {
+		for b := range blocks {
+			var values []float32
+			for c := b * block; c < min((b+1)*block, cols); c++ {
+				values = append(values, math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*(r*cols+c):]))<<16))
+			}
+			mn, mx := min(slices.Min(values), 0), max(slices.Max(values), 0)
+			s, zero := (mx-mn)/15, mn
+			if s != 0 {
+				zero = -(mn / s)
+			}
+			zero = round(clamp(zero))
+			if symmetric {
+				s, zero = mx/-8, 8
+				if -mn >= mx {
+					s = mn / -8
+				}
+			}
+			stored := half(s)
+			scales = binary.LittleEndian.AppendUint16(scales, stored)
+			zeros[r*((blocks+1)/2)+b/2] |= byte(zero) << (b % 2 * 4)
+			var inverse float32
+			if v := halfFloat(stored); v != 0 {
+				inverse = 1 / v
+			}
+			for k, v := range values {
+				quantized[(r*blocks+b)*block/2+k/2] |= byte(clamp(round(float32(v*inverse)+zero))) << (k % 2 * 4)
+			}
+		}
+	}
+	if symmetric {
+		zeros = nil
+	}
+	return quantized, scales, zeros
+}
+
+// TestQ4: the blocks of every 4-bit encoding, byte for byte.
+func TestQ4(t *testing.T) {
+	for _, x := range smallExperts {
+		if x.release == "qwen-fp8" {
+			continue // has NaN in it
+		}
+		r := byName(t, x.release)
+		dir, m := open(r)
+		for _, scheme := range []string{"sym", "asym"} {
+			for _, block := range []int{16, 32, 64} {
+				view := fmt.Sprintf("experts/q4-%s-%d", scheme, block)
+				for _, l := range x.layers[:1] {
+					for e := range 2 {
+						var parts []dumbPart
+						for _, p := range x.bf16Parts(r, x.prefix, l, e) {
+							q, s, z := ortQuantize(p.data, int(p.shape[0]), int(p.shape[1]), block, scheme == "sym")
+							parts = append(parts, dumbPart{data: q}, dumbPart{data: s})
+							if z != nil {
+								parts = append(parts, dumbPart{data: z})
+							}
+						}
+						want, _ := dumbBlock(parts)
+						path := fmt.Sprintf("%s/blocks/L%03d/E%03d.bin", view, l, e)
+						if got := at(t, dir, m, path); string(got) != string(want) {
+							t.Fatalf("%s: %s: %d bytes, want %d; first difference at %d", r.Name, path, len(got), len(want), firstDiff(got, want))
+						}
+					}
+				}
+			}
+		}
+	}
 }
 
 // qwen3 is a small Qwen3-MoE in BF16 with a hidden size and a width whose parts begin on multiples of 256, as the converter wants.

@@ -30,7 +30,7 @@ func regroupDir(in *input, fuse, bf16 bool) (plan.Dir, cost, error) {
 		return nil, cost{}, absent("", "%s", in.NoExperts)
 	}
 	if in.Experts.Parts[0].Fused == fuse {
-		return nil, cost{}, absent("", "the experts of this release have that form: %s", in.Experts.Parts[0].Tensor)
+		return nil, cost{}, absent(in.first(in.Experts, &in.Experts.Parts[0]), "the experts of this release have that form already")
 	}
 	s := in.sums()
 	c := cost{total(s.native), total(s.native)}
@@ -98,10 +98,10 @@ func (in *input) regroup(x *release.Experts, fuse, bf16 bool) (*regrouped, error
 	}
 	for _, p := range g.parts {
 		if !slices.Contains([]string{"gate", "up", "down"}, p.projection) {
-			return nil, absent(p.tensor, "belongs to gate and up together and cannot be taken apart")
+			return nil, absent(in.first(x, p.from), "belongs to gate and up together and cannot be taken apart")
 		}
 		if fuse && p.projection == "up" && g.partner(&p, "gate") == nil && g.has("gate") {
-			return nil, absent(p.tensor, "has no counterpart in gate to stand beside")
+			return nil, absent(in.first(x, p.from), "has no counterpart in gate to stand beside")
 		}
 	}
 	return g, nil
@@ -242,8 +242,7 @@ func (in *input) nativeMatrices(x *release.Experts, fuse bool) ([]blockPart, err
 
 // regroupable refuses parts that have no name, or no exact form, on the other side.
 func (in *input) regroupable(x *release.Experts, p *release.Part, m *module, fuse bool) error {
-	ref, _ := p.Ref(0, 0, x.PerLayer)
-	name := in.Tensor(ref).Name
+	name := in.first(x, p)
 	if p.Shared || p.DType.Bits() < 8 {
 		return absent(name, "cannot be cut by experts")
 	}

@@ -30,10 +30,10 @@ func Views() []View {
 	views := []View{
 		{"bf16", "A model directory: quantized tensors dequantized to BF16 under the names of the unquantized checkpoint, all others untouched.",
 			func(in *input) (plan.Dir, cost, error) { return dequantizedDir(in, false) }},
-		{"bf16-all", "The same with every floating tensor narrowed to BF16.",
+		{"bf16-all", "As bf16/, with every floating tensor narrowed to BF16.",
 			func(in *input) (plan.Dir, cost, error) { return dequantizedDir(in, true) }},
 		{"resident", "A model directory of every tensor that is not a routed expert, as it stands in the release.", residentDir},
-		{"resident-bf16", "The same with quantized tensors dequantized to BF16.", residentBF16Dir},
+		{"resident-bf16", "As resident/, with quantized tensors dequantized to BF16.", residentBF16Dir},
 		{"resident-text", "A model directory of the language model alone: resident/ without vision, audio and multi-token prediction.", residentTextDir},
 	}
 	generic := embedded("generic")
@@ -45,12 +45,12 @@ func Views() []View {
 		embedded("flash-moe").view(),
 		View{"experts/files", "One safetensors file per routed expert, L<layer>/E<expert>.safetensors, names and bytes as in the release (the expert's number before the projection where a tensor holds all of them).", expertFilesDir},
 		View{"ranks", "ranks/<n>/<r>/ is the model directory of expert-parallel rank r of n (r from 0): everything resident and a contiguous run of the experts, names and config.json unchanged. Every n up to the number of experts opens by name, also <n>-nomtp without multi-token prediction's experts.", ranksDir},
-		View{"split", "A model directory with every expert a tensor of its own, as transformers names them; dtypes as in the release.",
+		View{"split", "A model directory with every projection of every expert a tensor of its own, [out, in], as transformers names them; dtypes as in the release.",
 			func(in *input) (plan.Dir, cost, error) { return splitDir(in, false) }},
-		View{"split-bf16", "The same with quantized tensors dequantized to BF16.", func(in *input) (plan.Dir, cost, error) { return splitDir(in, true) }},
+		View{"split-bf16", "As split/, with quantized tensors dequantized to BF16.", func(in *input) (plan.Dir, cost, error) { return splitDir(in, true) }},
 		View{"fused", "A model directory with all experts of a layer in one tensor a projection, [experts, out, in] with gate rows before up rows, as transformers names them; dtypes as in the release.",
 			func(in *input) (plan.Dir, cost, error) { return fusedDir(in, false) }},
-		View{"fused-bf16", "The same with quantized tensors dequantized to BF16.", func(in *input) (plan.Dir, cost, error) { return fusedDir(in, true) }},
+		View{"fused-bf16", "As fused/, with quantized tensors dequantized to BF16.", func(in *input) (plan.Dir, cost, error) { return fusedDir(in, true) }},
 		View{"layers", "A model directory with one file per module (embedding, layer 0, ..., head) in splitted_model/, each with the marker beside it that AirLLM looks for.", layersDir},
 		View{"tensors", "Every tensor as a NumPy file: dots become directories, the last two components one name. A dtype that NumPy lacks stands as the integer of its width.", tensorsDir},
 	)

@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -102,3 +103,44 @@ func filesBut(t *testing.T, dir plan.Dir, without ...string) []file {
 var repeated = regexp.MustCompile(`/E0*[1-9][0-9]*\.|/q4-(sym|asym-(16|64))|^tensors/.*/experts/[1-9]`)
 
 var numbers = regexp.MustCompile(`[0-9]+`)
+
+// TestGoldenFamilies has, for a release in every naming form, which views are absent and why, the parts of a block, and the digest of
+// every view.
+func TestGoldenFamilies(t *testing.T) {
+	for _, f := range testrel.Families() {
+		var out strings.Builder
+		dir, m := open(f.Release)
+		names := func(i int) string { return m.files[i].path }
+		for _, v := range Views() {
+			if _, err := plan.Walk(t.Context(), dir, v.Name); err != nil {
+				fmt.Fprintf(&out, "%v\n", err)
+				continue
+			}
+			sum := sha256.New()
+			view := v.Name
+			if view == "ranks" {
+				view = "ranks/3/1"
+			}
+			list := files(t, dir, view)
+			var bytes int64
+			for _, f := range list {
+				p, err := f.node.Open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				one, err := plan.Digest(p, names)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(sum, "%s %d %x\n", f.path, f.node.Size, one)
+				bytes += f.node.Size
+			}
+			fmt.Fprintf(&out, "%s: %d files, %d bytes, %.6x\n", view, len(list), bytes, sum.Sum(nil))
+		}
+		_, _, parts := readManifest(t, dir, m, "experts/native")
+		for _, p := range parts {
+			fmt.Fprintf(&out, "\t%d +%d %s %s %v %s\n", p.Offset, p.ByteLength, p.Name, p.DType, p.Shape, p.Tensor)
+		}
+		golden(t, "families/"+strings.TrimPrefix(f.Name, "family-"), out.String())
+	}
+}
