@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"testing"
 )
 
 // memStore is a store over files in memory. It writes down every gather.
@@ -174,13 +173,3 @@ var errStore = errors.New("the store fails")
 
 // fileNames names file i "f<i>".
 func fileNames(i int) string { return fmt.Sprintf("f%d", i) }
-
-// readAll reads the whole file in one call.
-func readAll(t testing.TB, r *Reader, p *Plan) []byte {
-	t.Helper()
-	dst := make([]byte, p.Size)
-	if n, err := r.ReadAt(t.Context(), p, dst, 0); int64(n) != p.Size || err != nil {
-		t.Fatalf("read of the whole file: %d of %d bytes, %v", n, p.Size, err)
-	}
-	return dst
-}
