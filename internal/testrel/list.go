@@ -1,5 +1,7 @@
 package testrel
 
+import "slices"
+
 // entry is one release that can be made by name.
 type entry struct {
 	name  string
@@ -21,7 +23,7 @@ func entries() []entry {
 		{name: "twin-bf16", small: true, make: TwinBF16},
 		{name: "vl-fused", small: true, make: VLFused},
 		{name: "qwen3.8-max-fp8", make: Qwen38MaxFP8},
-	}, familyEntries()...)
+	}, append(formatEntries(), familyEntries()...)...)
 }
 
 // Small makes the releases of a few megabytes each, one of every layout, sorted by name.
@@ -57,18 +59,15 @@ func Known(name string) bool {
 	return false
 }
 
-// Names are the names of all releases, those of [Small] first, and then of the groups.
+// Names are the names of all releases that belong to no group, those of [Small] first, and then of the groups.
 func Names() []string {
-	var out []string
-	seen := map[string]bool{"": true}
+	var out, groups []string
 	for _, e := range entries() {
-		out = append(out, e.name)
-	}
-	for _, e := range entries() {
-		if !seen[e.group] {
-			seen[e.group] = true
-			out = append(out, e.group)
+		if e.group == "" {
+			out = append(out, e.name)
+		} else if !slices.Contains(groups, e.group) {
+			groups = append(groups, e.group)
 		}
 	}
-	return out
+	return append(out, groups...)
 }
