@@ -9,8 +9,9 @@ import (
 // arena is the memory of all cells: one anonymous mapping off the Go heap, with huge pages where the kernel grants them. Pages cost
 // nothing before they are first written. Slots are handed out from a stack, so that few slots in use touch few pages.
 type arena struct {
-	mem  []byte
-	free []int32
+	mem     []byte
+	free    []int32
+	touched int // slots that were handed out at least once; they lie below all others
 }
 
 func newArena(slots int) (*arena, error) {
@@ -31,7 +32,14 @@ func (a *arena) take() int32 {
 	n := len(a.free) - 1
 	s := a.free[n]
 	a.free = a.free[:n]
+	a.touched = max(a.touched, int(s)+1)
 	return s
+}
+
+// fresh says whether the next slot is one that was never used: the kernel has to find memory for it.
+func (a *arena) fresh() bool {
+	n := len(a.free)
+	return n > 0 && int(a.free[n-1]) >= a.touched
 }
 
 func (a *arena) give(slot int32) { a.free = append(a.free, slot) }

@@ -81,7 +81,10 @@ type Cache struct {
 	stats  counters
 	ctx    context.Context // of every fetch; ended by Close
 	cancel context.CancelFunc
-	work   sync.WaitGroup // gathers, fetches and checks that run
+	work   sync.WaitGroup // gathers, fetches, pieces to be written and checks that run
+
+	pieces  chan []*cell   // on their way to the disk, with the pins of their fetch
+	writers sync.WaitGroup // those who write them
 
 	mu       sync.Mutex // guards the fields below
 	closed   bool
@@ -106,7 +109,9 @@ func New(o Options) (*Cache, error) {
 			mem.close()
 			return nil, err
 		}
+		mem.keep /= 8 // the rest is as near on disk
 	}
+	c.startWriters()
 	return c, nil
 }
 
@@ -121,6 +126,8 @@ func (c *Cache) Close() error {
 	c.mu.Unlock()
 	c.cancel()
 	c.work.Wait()
+	close(c.pieces)
+	c.writers.Wait()
 	var errs []error
 	for _, f := range c.files {
 		errs = append(errs, f.close())

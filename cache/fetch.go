@@ -192,13 +192,39 @@ func (w *writer) add(c *cell) {
 
 // flush gives what has arrived to the disk. All of it lies in one piece.
 func (w *writer) flush() {
-	piece := w.cells[w.kept:w.next]
-	if len(piece) == 0 {
+	if piece := w.cells[w.kept:w.next]; len(piece) > 0 {
+		w.cache.keep(piece)
+		w.kept = w.next
+	}
+}
+
+// keep hands a piece over to those who write to disk, or ends its pins at once if it is not kept. It waits when they are far behind: no more
+// than a quarter of the memory is with them.
+func (c *Cache) keep(piece []*cell) {
+	if len(piece[0].content.blobs) == 0 {
+		c.mem.release(piece...)
 		return
 	}
-	w.cache.store(piece[0].content, piece)
-	w.cache.mem.release(piece...)
-	w.kept = w.next
+	c.work.Add(1) // the caller counts as work
+	c.pieces <- piece
+}
+
+// writers is the number of pieces that are written at a time.
+const writers = 2
+
+// startWriters starts what writes pieces behind the fetches, so that a slow disk does not hold up a fast network. It ends when c.pieces is
+// closed.
+func (c *Cache) startWriters() {
+	c.pieces = make(chan []*cell, max(1, c.mem.maxGather()/pieceCells))
+	for range writers {
+		c.writers.Go(func() {
+			for piece := range c.pieces {
+				c.store(piece[0].content, piece)
+				c.mem.release(piece...)
+				c.work.Done()
+			}
+		})
+	}
 }
 
 // bound ends detached work: when the cache closes, or when nothing arrived for the deadline.

@@ -34,6 +34,7 @@ type cell struct {
 type memory struct {
 	now   func() time.Time
 	slots int
+	keep  int // more cells that were read than this stay only if they are not on disk; else they make way before fresh memory is used
 
 	mu     sync.Mutex // guards all below, every cell's and every content's cells and the queues of runs; never held over I/O
 	arena  *arena
@@ -56,7 +57,7 @@ func newMemory(slots int, now func() time.Time) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{now: now, slots: slots, arena: a}
+	m := &memory{now: now, slots: slots, keep: slots, arena: a}
 	m.read, _ = simplelru.NewLRU[*cell, struct{}](slots+1, nil) // the size is never reached: the arena ends first
 	m.unread, _ = simplelru.NewLRU[*cell, struct{}](slots+1, nil)
 	return m, nil
@@ -163,7 +164,7 @@ func (m *memory) unpin(c *cell) {
 
 // claim makes a pending cell with one pin, that of whoever will fill it. There must be memory.
 func (m *memory) claim(ct *content, index int64, demanded bool) *cell {
-	if len(m.arena.free) == 0 {
+	if len(m.arena.free) == 0 || m.arena.fresh() && m.idle[0] > m.keep && m.oldestOnDisk() {
 		m.evict()
 	}
 	slot := m.arena.take()
@@ -175,6 +176,12 @@ func (m *memory) claim(ct *content, index int64, demanded bool) *cell {
 	}
 	ct.cells.put(index, c)
 	return c
+}
+
+// oldestOnDisk says whether the cell that evict would look at first can be read again from disk.
+func (m *memory) oldestOnDisk() bool {
+	c, _, ok := m.read.GetOldest()
+	return ok && c.content.onDisk(c.index/pieceCells)>>(c.index%pieceCells)&1 != 0
 }
 
 // evict drops the least recently used cell without a pin; there must be one. What was read goes before what was fetched ahead.
