@@ -164,8 +164,10 @@ func (m *memory) unpin(c *cell) {
 
 // claim makes a pending cell with one pin, that of whoever will fill it. There must be memory.
 func (m *memory) claim(ct *content, index int64, demanded bool) *cell {
-	if len(m.arena.free) == 0 || m.arena.fresh() && m.idle[0] > m.keep && m.oldestOnDisk() {
+	if len(m.arena.free) == 0 {
 		m.evict()
+	} else if m.arena.fresh() && m.idle[0] > m.keep {
+		m.reuse()
 	}
 	slot := m.arena.take()
 	c := &cell{content: ct, index: index, slot: slot, pins: 1, read: demanded, done: make(chan struct{})}
@@ -178,10 +180,13 @@ func (m *memory) claim(ct *content, index int64, demanded bool) *cell {
 	return c
 }
 
-// oldestOnDisk says whether the cell that evict would look at first can be read again from disk.
-func (m *memory) oldestOnDisk() bool {
+// reuse drops the cell that was read longest ago if it can be read again from disk.
+func (m *memory) reuse() {
 	c, _, ok := m.read.GetOldest()
-	return ok && c.content.onDisk(c.index/pieceCells)>>(c.index%pieceCells)&1 != 0
+	if ok && c.pins == 0 && c.content.onDisk(c.index/pieceCells)>>(c.index%pieceCells)&1 != 0 {
+		m.drop(c)
+		m.evicts++
+	}
 }
 
 // evict drops the least recently used cell without a pin; there must be one. What was read goes before what was fetched ahead.
