@@ -58,6 +58,12 @@ func (f *mountFlags) daemonArgs(sources []string, dir string) []string {
 	flag("view", f.view)
 	flag("cache-dir", f.cacheDir)
 	flag("token-file", f.tokenFile)
+	for _, p := range f.presets {
+		flag("preset", p)
+	}
+	for _, glob := range f.warm {
+		flag("warm", glob)
+	}
 	for name, n := range map[string]sizeFlag{"cache-size": f.cacheSize, "memory": f.memory} {
 		if n > 0 {
 			flag(name, strconv.FormatInt(int64(n), 10))

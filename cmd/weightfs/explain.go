@@ -14,19 +14,31 @@ import (
 
 func newExplainCommand(u *ui) *cobra.Command {
 	var set settings
+	var rank, of int
 	c := &cobra.Command{
-		Use:   "explain SOURCE PATH",
+		Use:   "explain SOURCE PATH | explain SOURCE --rank R --of N",
 		Short: "Say how a file is made and which requests reading it sends; reads no weights",
 		Long: `Say how a file is made: its pieces, the spans of the release that they depend on, and the requests that reading the whole file sends
-to a remote source with an empty cache and the default budget. (Local files are read in place.) It reads headers, no weights.`,
-		Example: "  weightfs explain hf://Qwen/Qwen3-30B-A3B-FP8 experts/bf16/blocks/L010/E003.bin\n  weightfs explain --json ./model bf16/model-00001-of-00002.safetensors",
-		Args:    args(2, 2),
+to a remote source with an empty cache and the default budget. (Local files are read in place.) It reads headers, no weights.
+
+With --rank and --of it says what the view ranks/N/R costs: the shards with that rank's routed experts, the shards it reads at all and
+those that there are, and the requests and bytes of reading all its files once.`,
+		Example: "  weightfs explain hf://Qwen/Qwen3-30B-A3B-FP8 experts/bf16/blocks/L010/E003.bin\n  weightfs explain --json ./model bf16/model-00001-of-00002.safetensors\n  weightfs explain hf://org/name --rank 3 --of 16",
+		Args: func(c *cobra.Command, a []string) error {
+			if c.Flags().Changed("rank") || c.Flags().Changed("of") {
+				return args(1, 1)(c, a)
+			}
+			return args(2, 2)(c, a)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			session, o, err := set.openOne(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			defer session.Close()
+			if len(args) == 1 {
+				return u.explainRank(c.Context(), o, rank, of)
+			}
 			x, p, err := o.explain(c.Context(), cleanPath(args[1]))
 			if err != nil {
 				return err
@@ -38,6 +50,8 @@ to a remote source with an empty cache and the default budget. (Local files are 
 		},
 	}
 	set.addTo(c.Flags())
+	c.Flags().IntVar(&rank, "rank", 0, "`R`, from 0")
+	c.Flags().IntVar(&of, "of", 0, "`N` ranks")
 	return c
 }
 
@@ -102,24 +116,26 @@ func (o *opened) explain(ctx context.Context, name string) (explanation, *plan.P
 	if err != nil {
 		return explanation{}, nil, err
 	}
-	requests := o.requests(p)
+	requests := requests(o.newAsker(), p)
 	x := explanation{
 		Path: name, Size: p.Size, Pieces: piecesOf(p), Digest: fmt.Sprintf("%x", digest),
 		Spans: o.ranges(p.Spans(0, p.Size)), Requests: o.ranges(requests),
 	}
-	for _, r := range requests {
-		x.Bytes += r.Len()
-	}
+	x.Bytes = lengthOf(requests)
 	return x, p, nil
 }
 
-// requests is what reading the whole plan sends to a remote source when nothing is cached: one gather a unit.
-func (o *opened) requests(p *plan.Plan) []plan.Span {
+// newAsker knows the requests of reads that begin with nothing cached.
+func (o *opened) newAsker() *cache.Asker {
 	sizes := make([]int64, len(o.listing.Files))
 	for i, f := range o.listing.Files {
 		sizes[i] = f.Size
 	}
-	asker := cache.NewAsker(sizes)
+	return cache.NewAsker(sizes)
+}
+
+// requests is what reading the whole plan sends next: one gather a unit.
+func requests(asker *cache.Asker, p *plan.Plan) []plan.Span {
 	var out []plan.Span
 	for u := range p.Units() {
 		out = append(out, asker.Ask(nil, p.Spans(u.Start, u.End-u.Start))...)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
@@ -54,6 +55,7 @@ func TestScripts(t *testing.T) {
 			"ledger":  writeLedger,
 			"exits":   exits,
 			"crash":   crash,
+			"fetched": fetched,
 		},
 	})
 }
@@ -109,4 +111,22 @@ func crash(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(unix.Kill(s.PID, unix.SIGKILL))
 	waitFor(context.Background(), s.PID)
+}
+
+// fetched is "fetched DIR BYTES": it waits until the mount at DIR has fetched so many bytes.
+func fetched(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: fetched DIR BYTES")
+	}
+	want, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	for range 1000 {
+		s, err := readStatus(ts.MkAbs(args[0]))
+		ts.Check(err)
+		if s.Bytes.Fetched >= want {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	ts.Fatalf("%s has not fetched %d bytes", args[0], want)
 }

@@ -26,6 +26,7 @@ type mountFlags struct {
 	settings
 	view       string
 	allowOther bool
+	warm       []string
 	daemon     bool
 	readyFD    int // of a daemon: where it says that the mount answers, or why not; 0 for none
 }
@@ -54,6 +55,7 @@ Nothing is fetched but the list of files and the headers, until something is rea
 	f.addTo(c.Flags())
 	c.Flags().StringVar(&f.view, "view", "", "mount one `PATH` of the tree at the root: bf16, experts/native; release is the plain repository")
 	c.Flags().BoolVar(&f.allowOther, "allow-other", false, "let other users in; they read with your token")
+	c.Flags().StringArrayVar(&f.warm, "warm", nil, "`GLOB` of files whose content is fetched into the cache behind the mount")
 	c.Flags().BoolVar(&f.daemon, "daemon", false, "return once the mount answers, and go on in the background")
 	c.Flags().IntVar(&f.readyFD, "ready-fd", 0, "")
 	c.Flags().MarkHidden("ready-fd")
@@ -77,6 +79,9 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 		return err
 	}
 	defer m.close()
+	if f.allowOther {
+		m.log.Warn("other users read with the rights of the one who mounts")
+	}
 	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther})
 	if err != nil {
 		return err
@@ -94,7 +99,7 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	if f.readyFD == 0 {
 		u.notef("%s is mounted on %s; interrupt this, or weightfs umount %s, to end it", m.name(), dir, dir)
 	}
-	m.fetchHeaders()
+	m.fetchBehind(f.warm)
 	return serveMount(mounted, stop, m.log)
 }
 
@@ -227,9 +232,10 @@ func (o *opened) tree(ctx context.Context, view string) (*fs.Tree, error) {
 	return t, nil
 }
 
-// fetchHeaders starts to open the releases, so that views are there when somebody looks. Failures come back to who looks.
-func (m *mounting) fetchHeaders() {
-	if m.view == "release" {
+// fetchBehind starts to open the releases, so that views are there when somebody looks, and then to fill the cache. Failures come back
+// to who looks.
+func (m *mounting) fetchBehind(globs []string) {
+	if m.view == "release" && len(globs) == 0 {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -238,6 +244,9 @@ func (m *mounting) fetchHeaders() {
 		go func() {
 			if _, err := o.release(ctx); err != nil && ctx.Err() == nil {
 				m.log.Warn("the views have to wait", "source", o.listing.Name, "because", err.Error())
+			}
+			if err := o.warm(ctx, globs); err != nil && ctx.Err() == nil {
+				m.log.Warn("the cache was not filled", "source", o.listing.Name, "because", err.Error())
 			}
 		}()
 	}
@@ -305,6 +314,7 @@ func (m *mounting) control() []plan.Node {
 	return []plan.Node{
 		{Name: "summary.json", Live: render(summariesJSON)},
 		{Name: "summary.txt", Live: render(summariesText)},
+		{Name: metricsName, Live: m.metrics},
 	}
 }
 

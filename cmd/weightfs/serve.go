@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -17,21 +20,26 @@ import (
 func newServeCommand(u *ui) *cobra.Command {
 	var f mountFlags
 	var listen string
-	var hosts []string
+	var o fs.HTTPOptions
+	var tokenFile string
 	c := &cobra.Command{
 		Use:   "serve SOURCE...",
 		Short: "Serve the tree over HTTP, with ranges",
 		Long: `Serve the tree over HTTP: GET and HEAD with ranges and strong ETags, directories as a list of names (or JSON), counters at /metrics.
-Whoever reaches the address reads with your token.`,
+Whoever reaches the address reads with your token; a gated or private source is served to other machines only with --auth-token-file.`,
 		Example: "  weightfs serve hf://Qwen/Qwen3-30B-A3B-FP8 --listen 127.0.0.1:8480",
 		Args:    args(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
+			var err error
+			if o.Token, err = readToken(tokenFile); err != nil {
+				return err
+			}
 			m, err := f.prepare(c.Context(), u, args)
 			if err != nil {
 				return err
 			}
 			defer m.close()
-			l, err := m.listen(listen)
+			l, err := m.listen(listen, o.Token != "")
 			if err != nil {
 				return err
 			}
@@ -41,31 +49,49 @@ Whoever reaches the address reads with your token.`,
 			} else {
 				u.printf("%s\n", url)
 			}
-			m.fetchHeaders()
-			return m.serve(c.Context(), l, hosts)
+			m.fetchBehind(nil)
+			return m.serve(c.Context(), l, m.fs.Handler(o))
 		},
 	}
 	f.addTo(c.Flags())
 	c.Flags().StringVar(&f.view, "view", "", "serve one `PATH` of the tree at the root")
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8480", "`ADDRESS` to listen on; port 0 is any free one")
-	c.Flags().StringSliceVar(&hosts, "host", nil, "`NAME` that the server answers to beside localhost")
+	c.Flags().StringSliceVar(&o.Hosts, "host", nil, "`NAME` that the server answers to beside localhost")
+	c.Flags().StringSliceVar(&o.Origins, "origin", nil, "`ORIGIN` (https://host) whose pages may read, beside pages of this machine")
+	c.Flags().StringVar(&tokenFile, "auth-token-file", "", "`FILE` with a token that every client must send")
 	return c
 }
 
+// readToken is the token in a file, "" for no file.
+func readToken(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 {
+		return "", usageError{fmt.Sprintf("the token in %s is too short", name), "openssl rand -hex 32 makes a good one"}
+	}
+	return token, nil
+}
+
 // listen refuses to hand what a token opened to other machines.
-func (m *mounting) listen(addr string) (net.Listener, error) {
+func (m *mounting) listen(addr string, asksToken bool) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, hinted{err, "another port: --listen 127.0.0.1:0 takes any free one"}
 	}
-	if l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+	if asksToken || l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		return l, nil
 	}
 	for _, o := range m.releases {
 		if o.listing.Gated {
 			l.Close()
 			return nil, hinted{fmt.Errorf("%s is gated or private, and %s can be reached from other machines", o.listing.Name, addr),
-				"listen on 127.0.0.1 and forward the port to those who may read it"}
+				"listen on 127.0.0.1, or let clients send a token: --auth-token-file"}
 		}
 	}
 	return l, nil
@@ -79,11 +105,13 @@ const (
 )
 
 // serve answers requests until ctx ends.
-func (m *mounting) serve(ctx context.Context, l net.Listener, hosts []string) error {
+func (m *mounting) serve(ctx context.Context, l net.Listener, tree http.Handler) error {
 	mux := http.NewServeMux()
-	mux.Handle("/", m.fs.Handler(fs.HTTPOptions{Hosts: hosts}))
-	set := m.metrics()
-	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) { set.WritePrometheus(w) })
+	mux.Handle("/", tree)
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		r.URL.Path = "/.weightfs/" + metricsName // so that the tree's door decides who may
+		tree.ServeHTTP(w, r)
+	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerWait, IdleTimeout: idleWait}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
@@ -101,9 +129,12 @@ func (m *mounting) serve(ctx context.Context, l net.Listener, hosts []string) er
 	return nil
 }
 
+const metricsName = "metrics.txt"
+
 // metrics are the counters of status.json in Prometheus' form.
-func (m *mounting) metrics() *metrics.Set {
+func (m *mounting) metrics() []byte {
 	set := metrics.NewSet()
+	status := m.fs.Status()
 	for name, value := range map[string]func(fs.Status) int64{
 		"fetched_bytes_total": func(s fs.Status) int64 { return s.Bytes.Fetched },
 		"cached_bytes_total":  func(s fs.Status) int64 { return s.Bytes.Cached },
@@ -113,7 +144,9 @@ func (m *mounting) metrics() *metrics.Set {
 		"memory_bytes":        func(s fs.Status) int64 { return s.Memory.Cache },
 		"memory_limit_bytes":  func(s fs.Status) int64 { return s.Memory.Limit },
 	} {
-		set.NewGauge("weightfs_"+name, func() float64 { return float64(value(m.fs.Status())) })
+		set.NewGauge("weightfs_"+name, func() float64 { return float64(value(status)) })
 	}
-	return set
+	var b bytes.Buffer
+	set.WritePrometheus(&b)
+	return b.Bytes()
 }

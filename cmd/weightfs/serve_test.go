@@ -98,3 +98,37 @@ func TestServeOneView(t *testing.T) {
 		t.Errorf("the root lists %q", body)
 	}
 }
+
+func TestServeAsksForToken(t *testing.T) {
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := testrel.WriteDir(filepath.Join(dir, "model"), testrel.DenseBF16()); err != nil {
+		t.Fatal(err)
+	}
+	url := startServe(t, "--auth-token-file", token, filepath.Join(dir, "model"))
+	for _, path := range []string{"", "release/config.json", "metrics"} {
+		if res, _ := get(t, url+path, ""); res.StatusCode != http.StatusUnauthorized {
+			t.Errorf("/%s without the token: %s", path, res.Status)
+		}
+	}
+}
+
+// TestServeGated: what a token opened is not served to other machines, unless they need a token too.
+func TestServeGated(t *testing.T) {
+	h, _, err := testHub(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	t.Setenv("HF_ENDPOINT", h.URL)
+	t.Setenv("HF_TOKEN", "hf_right")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"weightfs", "serve", "--listen", "0.0.0.0:0", "hf://closed/gated"}, nil, &out, &errs)
+	if code != exitFailure || !strings.Contains(errs.String(), "gated or private") || !strings.Contains(errs.String(), "--auth-token-file") {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+}

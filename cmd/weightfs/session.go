@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -21,6 +23,7 @@ type settings struct {
 	cacheSize sizeFlag
 	memory    sizeFlag
 	tokenFile string
+	presets   []string
 	// what a careful person does not permit
 	insecureToken, privateRedirects bool
 }
@@ -32,6 +35,7 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 	f.Var(&s.cacheSize, "cache-size", "most bytes kept on disk (default: half of the free space)")
 	f.Var(&s.memory, "memory", "budget for everything in memory (default: a quarter of it, at most 2 GiB)")
 	f.StringVar(&s.tokenFile, "token-file", "", "`FILE` with the Hub token (default: $HF_TOKEN, then where huggingface_hub keeps it)")
+	f.StringArrayVar(&s.presets, "preset", nil, "`FILE` that describes a layout of expert blocks; it is experts/<its name>")
 	f.BoolVar(&s.insecureToken, "insecure-token", false, "send the Hub token over plain http to another machine")
 	f.BoolVar(&s.privateRedirects, "allow-private-redirects", false, "follow a public server's redirects to private addresses")
 }
@@ -40,6 +44,7 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 type session struct {
 	cache   *cache.Cache
 	options *sources.Options
+	views   []transform.View
 	kept    int64 // bytes of decoded tiles that the reader of each release keeps
 }
 
@@ -49,6 +54,10 @@ const keptShare = 8
 // open starts a session of so many releases. The caller closes it.
 func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	dir, err := s.dir()
+	if err != nil {
+		return nil, err
+	}
+	views, err := s.views()
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +72,27 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{cache: c, kept: kept / int64(releases), options: &sources.Options{
-		TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects, UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
+	return &session{cache: c, views: views, kept: kept / int64(releases), options: &sources.Options{
+		TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
+		UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
 	}}, nil
+}
+
+// views are the views of every release, the user's presets among them.
+func (s *settings) views() ([]transform.View, error) {
+	views := transform.Views()
+	for _, name := range s.presets {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		v, err := transform.ParsePreset(text)
+		if err != nil {
+			return nil, usageError{fmt.Sprintf("%s: %v", name, err), "weightfs' own presets, transform/presets/*.json in its source, show the form"}
+		}
+		views = append(views, v)
+	}
+	return views, nil
 }
 
 // dir is the cache directory, "" for none.
@@ -88,6 +115,7 @@ func (s *session) Close() error {
 // opened is one release, listed and pinned; its headers are fetched when something needs them.
 type opened struct {
 	place
+	views   []transform.View
 	listing *sources.Listing
 	files   *cache.Files
 	reader  *plan.Reader
@@ -105,10 +133,10 @@ func (s *session) openRelease(ctx context.Context, p place, extra ...plan.Node) 
 	if err != nil {
 		return nil, err
 	}
-	o := &opened{place: p, listing: l, files: s.cache.Release(src, l)}
+	o := &opened{place: p, views: s.views, listing: l, files: s.cache.Release(src, l)}
 	o.reader = plan.NewReader(o.files, s.kept)
 	o.release = once(func(ctx context.Context) (*release.Release, error) { return release.Open(ctx, l, o.files) })
-	o.root = transform.Tree(l, o.release, extra...)
+	o.root = transform.TreeOf(s.views, l, o.release, extra...)
 	return o, nil
 }
 

@@ -30,7 +30,7 @@ func (o *opened) summarise(ctx context.Context) (*summary, error) {
 		return nil, err
 	}
 	s := &summary{Summary: release.Summarise(rel)}
-	for _, v := range transform.Views() {
+	for _, v := range o.views {
 		x := viewSummary{Path: v.Name, About: v.About}
 		var absent *transform.Absent
 		switch _, err := plan.Walk(ctx, o.root, v.Name); {

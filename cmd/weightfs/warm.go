@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -36,12 +35,9 @@ a directory; without one it is release. Nothing is computed.`,
 			if err != nil {
 				return err
 			}
-			var total int64
-			for _, s := range spans {
-				total += s.Len()
-			}
+			total := lengthOf(spans)
 			bar := u.bar(total, quiet)
-			err = o.fetch(c.Context(), spans, bar)
+			err = o.fetch(c.Context(), spans, func(n int64) { bar.Add64(n) })
 			bar.Exit()
 			if err != nil {
 				return err
@@ -56,6 +52,22 @@ a directory; without one it is release. Nothing is computed.`,
 	set.addTo(c.Flags())
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
+}
+
+// warm fetches what the files that match are made from.
+func (o *opened) warm(ctx context.Context, globs []string) error {
+	spans, err := o.spansOf(ctx, globs)
+	if err != nil {
+		return err
+	}
+	return o.fetch(ctx, spans, func(int64) {})
+}
+
+func lengthOf(spans []plan.Span) (n int64) {
+	for _, s := range spans {
+		n += s.Len()
+	}
+	return n
 }
 
 // spansOf is what the files that match are made from, each range once for each file.
@@ -124,8 +136,8 @@ const (
 	warmJobs = 4
 )
 
-// fetch brings spans through the cache and drops them.
-func (o *opened) fetch(ctx context.Context, spans []plan.Span, bar *progressbar.ProgressBar) error {
+// fetch brings spans through the cache and drops them; done is told how many bytes have arrived.
+func (o *opened) fetch(ctx context.Context, spans []plan.Span, done func(int64)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(warmJobs)
 	for _, s := range spans {
@@ -135,7 +147,8 @@ func (o *opened) fetch(ctx context.Context, spans []plan.Span, bar *progressbar.
 				if err := o.files.Gather(ctx, []plan.Read{{Span: part, Dst: make([]byte, part.Len())}}, nil); err != nil {
 					return err
 				}
-				return bar.Add64(part.Len())
+				done(part.Len())
+				return nil
 			})
 		}
 	}
