@@ -10,9 +10,9 @@ import (
 func castKernel(dtype string) kernel {
 	switch dtype {
 	case "F32":
-		return castF32{}
+		return castF32{vector()}
 	case "F16":
-		return castF16{}
+		return castF16{vector()}
 	}
 	if codes := codes8[dtype]; codes != nil {
 		return newCastF8(codes)
@@ -20,12 +20,16 @@ func castKernel(dtype string) kernel {
 	return refCast{castKinds[dtype]}
 }
 
-// castF32 rounds two elements at a time.
-type castF32 struct{}
+// castF32 rounds 16 elements at a time, or two.
+type castF32 struct{ vector bool }
 
-func (castF32) decode(s *strip) error {
+func (k castF32) decode(s *strip) error {
 	for r := range s.rows {
 		dst, src := s.out1(r), s.at(0, r)[:4*(s.c1-s.c0)]
+		if n := len(src) / 64; k.vector && n > 0 {
+			castSingles(&dst[0], &src[0], n)
+			dst, src = dst[32*n:], src[64*n:]
+		}
 		for len(src) >= 8 && len(dst) >= 4 {
 			v := binary.LittleEndian.Uint64(src)
 			lo, hi := bf16(math.Float32frombits(uint32(v))), bf16(math.Float32frombits(uint32(v>>32)))
@@ -48,12 +52,16 @@ var halfValues = func() *[1 << 16]uint16 {
 	return t
 }()
 
-// castF16 looks up every code.
-type castF16 struct{}
+// castF16 rounds 16 elements at a time, or looks up every code.
+type castF16 struct{ vector bool }
 
-func (castF16) decode(s *strip) error {
+func (k castF16) decode(s *strip) error {
 	for r := range s.rows {
 		dst, src := s.out1(r), s.at(0, r)[:2*(s.c1-s.c0)]
+		if n := len(src) / 32; k.vector && n > 0 {
+			castHalves(&dst[0], &src[0], n)
+			dst, src = dst[32*n:], src[32*n:]
+		}
 		for len(src) >= 8 && len(dst) >= 8 {
 			v := binary.LittleEndian.Uint64(src)
 			t := halfValues

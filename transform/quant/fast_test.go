@@ -31,9 +31,31 @@ func reference(k kernel) kernel {
 	return k
 }
 
-// compare runs a kernel and its reference over one strip of columns, with every row the same data.
+// scalar is a fast kernel without the assembly; ok is false if it has none.
+func scalar(k kernel) (kernel, bool) {
+	switch k := k.(type) {
+	case fastScaled8:
+		return fastScaled8{k.scaled8, false}, k.vector
+	case fastFP4:
+		return fastFP4{k.fp4, false}, k.vector
+	case fastPacked:
+		return fastPacked{k.packed, false}, k.vector
+	case fastBnb4:
+		return fastBnb4{k.bnb4, false}, k.vector
+	case castF32:
+		return castF32{}, k.vector
+	case castF16:
+		return castF16{}, k.vector
+	}
+	return nil, false
+}
+
+// compare runs a kernel, with and without assembly, and its reference over one strip of columns, with every row the same data.
 func compare(t *testing.T, what func() string, fast, ref kernel, rows, columns int, in ...[]byte) {
 	t.Helper()
+	if k, ok := scalar(fast); ok {
+		compare(t, func() string { return what() + " without assembly" }, k, ref, rows, columns, in...)
+	}
 	run := func(k kernel) []byte {
 		s := strip{dst: make([]byte, 2*rows*columns), dstStride: 2 * columns, rows: rows, c1: columns, in: in, stride: make([]int, len(in))}
 		if err := k.decode(&s); err != nil {
@@ -122,6 +144,13 @@ func TestScaled8EqualsReference(t *testing.T) {
 			}
 		}
 	}
+	for first := 0; first < 256; first += 16 {
+		scales := allCodes(1)[first:][:16]
+		for dtype, codes := range codes8 {
+			k := scaled8{codes: codes, scale: numE8M0, bn: 32}
+			compare(t, func() string { return fmt.Sprintf("%s, groups with scales from %d", dtype, first) }, k.kernel(), refScaled8{k}, 1, 512, data, scales)
+		}
+	}
 	for zero := range 256 {
 		k := scaled8{codes: i8Values, scale: numF32, bn: 512, zero: numI8}
 		compare(t, func() string { return fmt.Sprintf("zero %d", zero) }, k.kernel(), refScaled8{k}, 1, 512, data, le32(0x3C23D70A), []byte{byte(zero)})
@@ -138,16 +167,16 @@ func TestFP4EqualsReference(t *testing.T) {
 		{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, second: secondMultiplies},
 		{group: 16, scale: numE4M3, second: secondDivides}, {group: 16, scale: numE4M3, second: secondMultiplies, highFirst: true},
 	} {
-		seconds := every(scaleBytes(numF32), 37)
+		seconds, rows := every(scaleBytes(numF32), 37), fillAll/512
 		if k.second == secondNone {
-			seconds = seconds[:1]
+			seconds, rows = seconds[:1], 1
 		}
 		for _, second := range seconds {
 			for first := 0; first < 256; first += len(scales) {
 				for i := range scales {
 					scales[i] = byte(first + i)
 				}
-				compare(t, func() string { return fmt.Sprintf("%s, scales from %02x, second %x", k.params(), first, second) }, k.kernel(), refFP4{k}, 1, 512, data, scales, second)
+				compare(t, func() string { return fmt.Sprintf("%s, scales from %02x, second %x", k.params(), first, second) }, k.kernel(), refFP4{k}, rows, 512, data, scales, second)
 			}
 		}
 	}
@@ -236,7 +265,11 @@ func TestFastCodecsEqualReference(t *testing.T) {
 			c = newScaled8(Tensor{DType: dtype, Shape: []int64{experts, out, in}}, scaled8{codes: codes8[dtype], scale: num, bn: int(g.bn)}, g)
 		case 1:
 			k := rapid.SampledFrom([]fp4{{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, highFirst: true}}).Draw(r, "fp4")
+			k.second = rapid.SampledFrom([]secondScale{secondNone, secondMultiplies, secondDivides}).Draw(r, "second")
 			c = newFP4(k, experts, out, 2*in)
+			if k.second != secondNone {
+				c.inputs = append(c.inputs, rowInput{rowBytes: 4, perExpert: 1, num: 1, den: out, size: 4 * experts})
+			}
 		case 2:
 			bits := rapid.IntRange(1, 8).Draw(r, "bits")
 			group := rapid.Int64Range(1, in).Draw(r, "group")
@@ -264,6 +297,53 @@ func TestFastCodecsEqualReference(t *testing.T) {
 		n := rapid.Int64Range(1, c.Len()-off).Draw(r, "n")
 		if got, want := decode(r, c, inputs, off, n), decode(r, &ref, inputs, off, n); !bytes.Equal(got, want) {
 			r.Fatalf("%s: window [%d, +%d) differs from its reference", c, off, n)
+		}
+	})
+}
+
+// TestFastColumnsEqualReference compares GPTQ and AWQ of random shapes, with groups in order and permuted.
+func TestFastColumnsEqualReference(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		bits := rapid.SampledFrom([]int{2, 3, 4, 8}).Draw(r, "bits")
+		in, out := 32*rapid.Int64Range(1, 8).Draw(r, "in"), 32*rapid.Int64Range(1, 5).Draw(r, "out")
+		group := rapid.Int64Range(1, in).Draw(r, "group")
+		tensors := map[string]string{"scales": fmt.Sprintf("F16 %d %d", ceilDiv(in, group), out)}
+		config := Config{Method: "gptq", GroupSize: int(group)}
+		permuted := false
+		if rapid.Bool().Draw(r, "awq") {
+			tensors["qweight"], tensors["qzeros"] = fmt.Sprintf("I32 %d %d", in, out/8), fmt.Sprintf("I32 %d %d", ceilDiv(in, group), out/8)
+		} else {
+			tensors["qweight"] = fmt.Sprintf("I32 %d %d", in*int64(bits)/32, out)
+			tensors["qzeros"] = fmt.Sprintf("I32 %d %d", ceilDiv(in, group), out*int64(bits)/32)
+			if permuted = rapid.Bool().Draw(r, "permuted"); permuted {
+				tensors["g_idx"] = fmt.Sprintf("I32 %d", in)
+			}
+		}
+		m, err := Recognise(shapes(tensors, config))
+		if err != nil {
+			r.Fatal(err)
+		}
+		inputs := make([][]byte, len(m.Inputs))
+		for i, n := range m.Codec.InputLens() {
+			inputs[i] = randomBytes(r, n)
+		}
+		if permuted {
+			for k := range in {
+				copy(inputs[3][4*k:], le32(uint32(rapid.Int64Range(0, ceilDiv(in, group)-1).Draw(r, "group of"))))
+			}
+		}
+		c := m.Codec.(*columns)
+		ref, plain := *c, *c
+		k := c.kernel.(fastGPTQ)
+		ref.kernel, plain.kernel = refGPTQ{k.gptq}, fastGPTQ{k.gptq, false}
+		want := whole(r, &ref, inputs)
+		if !bytes.Equal(whole(r, c, inputs), want) || !bytes.Equal(whole(r, &plain, inputs), want) {
+			r.Fatalf("%s differs from its reference", c)
+		}
+		off := rapid.Int64Range(0, c.Len()-1).Draw(r, "off")
+		n := rapid.Int64Range(1, c.Len()-off).Draw(r, "n")
+		if !bytes.Equal(decode(r, c, inputs, off, n), want[off:off+n]) {
+			r.Fatalf("%s: window [%d, +%d) differs from the whole", c, off, n)
 		}
 	})
 }

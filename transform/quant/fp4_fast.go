@@ -2,12 +2,13 @@
 
 package quant
 
-import "encoding/binary"
-
-func (k fp4) kernel() kernel { return fastFP4{k} }
+func (k fp4) kernel() kernel { return fastFP4{k, vector()} }
 
 // fastFP4 decodes through a table of the 16 codes for every scale byte, built by the reference's arithmetic.
-type fastFP4 struct{ fp4 }
+type fastFP4 struct {
+	fp4
+	vector bool
+}
 
 // fp4Tables holds the 16 codes under each of the 256 scale bytes, as far as they were needed.
 type fp4Tables struct {
@@ -15,26 +16,37 @@ type fp4Tables struct {
 	made [256]bool
 }
 
+// fillAll is the number of elements from which on it is worth making the tables of all scale bytes at once.
+const fillAll = 8192
+
 func (k fastFP4) decode(s *strip) error {
+	columns := s.c1 - s.c0
+	if k.vector && !k.swizzled && s.c0%32 == 0 && columns >= 32 && (k.second == secondNone && k.scale == numE8M0 || s.rows*columns >= fillAll) {
+		k.vectors(s)
+		return nil
+	}
 	var t fp4Tables
 	second := k.secondOf(s, 0)
 	for r := range s.rows {
 		if next := k.secondOf(s, r); next != second {
 			t.made, second = [256]bool{}, next
 		}
-		k.row(s, r, &t, second)
+		k.row(s, r, s.c0, &t, second)
 	}
 	return nil
 }
 
-func (k fastFP4) row(s *strip, r int, t *fp4Tables, second float32) {
+// row decodes row r from column c on.
+func (k fastFP4) row(s *strip, r, c int, t *fp4Tables, second float32) {
 	dst, data, scales := s.out1(r), s.at(0, r), s.at(1, r)
-	for c := s.c0; c < s.c1; {
+	for c < s.c1 {
 		g := c / k.group
 		end := min(s.c1, (g+1)*k.group)
 		scale := scales[k.scaleIndex(s, r, g)]
 		if !t.made[scale] {
-			k.build(&t.lut[scale], k.combine(k.scale.at(scales, k.scaleIndex(s, r, g)), second))
+			for i := range t.lut[scale] {
+				t.lut[scale][i] = bf16(e2m1Values[i] * k.combine(k.scale.at(scales, k.scaleIndex(s, r, g)), second))
+			}
 			t.made[scale] = true
 		}
 		lookup4(dst[2*(c-s.c0):2*(end-s.c0)], data[(c-s.c0)/2:], &t.lut[scale], k.highFirst)
@@ -42,30 +54,77 @@ func (k fastFP4) row(s *strip, r int, t *fp4Tables, second float32) {
 	}
 }
 
-func (k fastFP4) build(lut *[16]uint16, t float32) {
-	for i := range lut {
-		lut[i] = bf16(e2m1Values[i] * t)
+// mxFP4 are the tables of all E8M0 scales.
+var mxFP4 = func() *[256][32]byte {
+	t := new([256][32]byte)
+	fp4{scale: numE8M0}.fill(t, 1)
+	return t
+}()
+
+// fill makes the tables of all scale bytes under a second scale.
+func (k fp4) fill(tables *[256][32]byte, second float32) {
+	for b := range tables {
+		if k.scale == numE4M3 && b >= 128 {
+			k.negate(&tables[b], &tables[b-128])
+			continue
+		}
+		t := k.combine(k.scale.at([]byte{byte(b)}, 0), second)
+		p := (*planes)(&tables[b])
+		for i := range 8 {
+			v := bf16(e2m1Values[i] * t)
+			p.set(i, v)
+			if v != nanBF16 {
+				v ^= 0x8000
+			}
+			p.set(i+8, v)
+		}
 	}
 }
 
-// lookup4 replaces nibbles by their table entries until dst is full.
-func lookup4(dst, src []byte, lut *[16]uint16, highFirst bool) {
-	for len(dst) >= 16 && len(src) >= 4 {
-		v := uint64(binary.LittleEndian.Uint32(src))
-		if highFirst {
-			v = v>>4&0x0F0F0F0F | v<<4&0xF0F0F0F0
-		}
-		lo := uint64(lut[v&15]) | uint64(lut[v>>4&15])<<16 | uint64(lut[v>>8&15])<<32 | uint64(lut[v>>12&15])<<48
-		hi := uint64(lut[v>>16&15]) | uint64(lut[v>>20&15])<<16 | uint64(lut[v>>24&15])<<32 | uint64(lut[v>>28&15])<<48
-		binary.LittleEndian.PutUint64(dst, lo)
-		binary.LittleEndian.PutUint64(dst[8:], hi)
-		dst, src = dst[16:], src[4:]
+// negate makes the table of the scale of the other sign: each code has the result of its opposite.
+func (k fp4) negate(to, from *[32]byte) {
+	for i := range to {
+		to[i] = from[i^8]
 	}
-	for i := 0; 2*i < len(dst); i++ {
-		v := src[i/2]
-		if (i%2 == 0) == highFirst {
-			v >>= 4
-		}
-		binary.LittleEndian.PutUint16(dst[2*i:], lut[v&15])
+}
+
+// vectors decodes strips that begin on a group and have at least one.
+func (k fastFP4) vectors(s *strip) {
+	tables := mxFP4
+	second := k.secondOf(s, 0)
+	if k.second != secondNone || k.scale != numE8M0 {
+		tables = new([256][32]byte)
+		k.fill(tables, second)
 	}
+	n := (s.c1 - s.c0) / 32
+	var tail fp4Tables
+	for r := range s.rows {
+		if next := k.secondOf(s, r); next != second {
+			second = next
+			k.fill(tables, second)
+			tail.made = [256]bool{}
+		}
+		dst, data, scales := s.out1(r), s.at(0, r), s.at(1, r)[s.c0/k.group:]
+		switch {
+		case k.group == 32:
+			fp4Groups32(&dst[0], &data[0], &scales[0], tables, n)
+		case k.highFirst:
+			fp4Groups16High(&dst[0], &data[0], &scales[0], tables, n)
+		default:
+			fp4Groups16(&dst[0], &data[0], &scales[0], tables, n)
+		}
+		if rest := s.c0 + 32*n; rest < s.c1 {
+			k.tail(s, r, rest, &tail, second)
+		}
+	}
+}
+
+// tail decodes what is left of a row's columns from column c on.
+func (k fastFP4) tail(s *strip, r, c int, t *fp4Tables, second float32) {
+	cut := *s
+	cut.dst, cut.rows, cut.row, cut.c0 = s.out1(r)[2*(c-s.c0):], 1, s.row+int64(r), c
+	cut.dstStride = 2 * (s.c1 - c)
+	cut.in = [][]byte{s.at(0, r)[(c-s.c0)/2:], s.at(1, r), nil}
+	cut.stride = []int{0, 0, 0}
+	k.row(&cut, 0, c, t, second)
 }

@@ -4,11 +4,14 @@ package quant
 
 import "encoding/binary"
 
-func (k packed) kernel() kernel { return fastPacked{k} }
+func (k packed) kernel() kernel { return fastPacked{k, vector()} }
 
-// fastPacked unpacks a group's codes and puts them through a table of all codes under the group's scale. Permuted groups and padded words,
-// which are rare, go to the reference.
-type fastPacked struct{ packed }
+// fastPacked unpacks a group's codes and puts them through a table of all codes under the group's scale, or through the reference's arithmetic in
+// vectors. Permuted groups and padded words, which are rare, go to the reference.
+type fastPacked struct {
+	packed
+	vector bool
+}
 
 func (k fastPacked) decode(s *strip) error {
 	index, err := k.groupsOf(s)
@@ -24,46 +27,45 @@ func (k fastPacked) decode(s *strip) error {
 	return nil
 }
 
+// chunk is the number of codes that are unpacked at once.
+const chunk = 1024
+
 func (k fastPacked) row(s *strip, r int) {
-	var lut [256]uint16
-	var codes [256]byte
+	var codes [chunk]byte
 	dst, data := s.out1(r), s.at(0, r)
 	for c := s.c0; c < s.c1; {
-		g := c / k.group
-		end := min(s.c1, (g+1)*k.group)
-		k.build(&lut, s, r, g, end-c)
-		if k.bits == 4 && (c-s.c0)%2 == 0 {
-			lookup4(dst[2*(c-s.c0):2*(end-s.c0)], data[(c-s.c0)/2:], (*[16]uint16)(lut[:]), false)
-			c = end
-			continue
+		n := min(s.c1-c, chunk)
+		packed := codes[:n]
+		if k.bits == 8 {
+			packed = data[c-s.c0:][:n]
+		} else {
+			k.unpack(packed, data, c-s.c0)
 		}
-		for c < end {
-			n := min(end-c, len(codes))
-			k.unpack(codes[:n], data, c-s.c0)
-			lookup8(dst[2*(c-s.c0):2*(c-s.c0+n)], codes[:n], &lut)
-			c += n
+		for x := c; x < c+n; {
+			g := x / k.group
+			end := min(c+n, (g+1)*k.group)
+			k.apply(dst[2*(x-s.c0):2*(end-s.c0)], packed[x-c:end-c], s, r, g)
+			x = end
 		}
+		c += n
 	}
 }
 
-// build fills the table for the codes of group g.
-func (k fastPacked) build(lut *[256]uint16, s *strip, r, g, n int) {
-	scale, zero := k.scale.at(s.at(1, r), g), k.zeroOf(s, r, g)
-	var bias float32
+// apply decodes the codes of group g.
+func (k fastPacked) apply(dst, codes []byte, s *strip, r, g int) {
+	a := affineCode{bits: k.bits, zero: k.zeroOf(s, r, g), scale: k.scale.at(s.at(1, r), g), biased: k.bias, vector: k.vector}
 	if k.bias {
-		bias = k.scale.at(s.at(2, r), g)
+		a.bias = k.scale.at(s.at(2, r), g)
 	}
-	for i := range 1 << k.bits {
-		v := float32(float32(i-zero) * scale)
-		if k.bias {
-			v += bias
-		}
-		lut[i] = bf16(v)
-	}
+	a.decode(dst, codes)
 }
 
 // unpack writes the codes of columns [c, c+len(dst)) of data as bytes.
 func (k fastPacked) unpack(dst, data []byte, c int) {
+	if n := len(dst) / 32; k.vector && k.bits == 4 && c%2 == 0 && n > 0 {
+		unpackNibbles(&dst[0], &data[c/2], n)
+		dst, c = dst[32*n:], c+32*n
+	}
 	mask := uint64(1<<k.bits - 1)
 	for len(dst) >= 8 && c%8 == 0 && c*k.bits/8+8 <= len(data) {
 		v := binary.LittleEndian.Uint64(data[c*k.bits/8:])

@@ -2,26 +2,47 @@
 
 package quant
 
-import "encoding/binary"
+func (k scaled8) kernel() kernel { return fastScaled8{k, vector()} }
 
-func (k scaled8) kernel() kernel { return fastScaled8{k} }
+// fastScaled8 decodes through tables built by the reference's arithmetic, one for each scale, wherever enough elements share the scale to pay for
+// them; signed integers go through the same arithmetic in vectors.
+type fastScaled8 struct {
+	scaled8
+	vector bool
+}
 
-// fastScaled8 decodes through a table of all 256 codes for each scale, built by the reference's arithmetic, wherever enough elements share
-// the scale to pay for it.
-type fastScaled8 struct{ scaled8 }
-
-// lutMinimum is the number of elements under one scale from which on a table is worth building.
+// lutMinimum is the number of elements under one scale from which on a table of 256 entries is worth building.
 const lutMinimum = 512
 
 // lutBlocks is the number of tables held at once: with blocks of 128 columns, runs of 4096 columns.
 const lutBlocks = 32
+
+// scaleTable is what decodes the codes of one scale.
+type scaleTable struct {
+	how         scaleHow
+	scale, zero float32
+	planes      planes
+	lut         [256]uint16
+}
+
+type scaleHow uint8
+
+const (
+	byTable  scaleHow = iota // lut
+	byPlanes                 // planes, in vectors of 32 codes, and lut for what is left of them
+	byVector                 // scale and zero, in vectors of 16 codes, and one by one
+)
 
 func (k fastScaled8) decode(s *strip) error {
 	rows := 1
 	if s.stride[1] == 0 {
 		rows = s.rows
 	}
-	if rows*min(k.bn, s.c1-s.c0) < lutMinimum {
+	switch {
+	case k.vector && k.bn == 32 && k.codes == e4m3Values && k.scale == numE8M0 && k.zero == numNone && s.c0%32 == 0:
+		return k.mx(s)
+	case k.integers():
+	case rows*min(k.bn, s.c1-s.c0) < lutMinimum:
 		return refScaled8{k.scaled8}.decode(s)
 	}
 	for r := 0; r < s.rows; r += rows {
@@ -30,21 +51,26 @@ func (k fastScaled8) decode(s *strip) error {
 	return nil
 }
 
+// integers says whether the codes are integers for the vector kernel.
+func (k *fastScaled8) integers() bool {
+	return k.vector && k.codes == i8Values && (k.zero == numNone || k.zero == numI8)
+}
+
 // band decodes rows [r, r+rows), which share their scales.
 func (k fastScaled8) band(s *strip, r, rows int) {
-	var luts [lutBlocks][256]uint16
+	var tables [lutBlocks]scaleTable
 	for c := s.c0; c < s.c1; {
 		first := c / k.bn
 		end := min(s.c1, (first+lutBlocks)*k.bn)
 		for j := first; j*k.bn < end; j++ {
-			k.build(&luts[j-first], s, r, j)
+			k.build(&tables[j-first], s, r, j)
 		}
 		for i := r; i < r+rows; i++ {
 			dst, data := s.out1(i), s.at(0, i)
 			for x := c; x < end; {
 				j := x / k.bn
 				y := min(end, (j+1)*k.bn)
-				lookup8(dst[2*(x-s.c0):2*(y-s.c0)], data[x-s.c0:y-s.c0], &luts[j-first])
+				tables[j-first].apply(dst[2*(x-s.c0):2*(y-s.c0)], data[x-s.c0:y-s.c0])
 				x = y
 			}
 		}
@@ -53,28 +79,102 @@ func (k fastScaled8) band(s *strip, r, rows int) {
 }
 
 // build fills the table for scale j of row r.
-func (k fastScaled8) build(lut *[256]uint16, s *strip, r, j int) {
-	scale := k.scale.at(s.at(1, r), j)
-	var zero float32
+func (k fastScaled8) build(t *scaleTable, s *strip, r, j int) {
+	t.scale, t.zero = k.scale.at(s.at(1, r), j), 0
 	if k.zero != numNone {
-		zero = k.zero.at(s.at(2, r), j)
+		t.zero = k.zero.at(s.at(2, r), j)
+	}
+	if k.integers() {
+		t.how = byVector
+		return
+	}
+	t.how = byTable
+	if k.codes == e4m3Values && k.zero == numNone && plainE4M3(t.scale) {
+		e4m3Planes(&t.planes, t.scale)
+		t.fillE4M3()
+		if k.vector {
+			t.how = byPlanes
+		}
+		return
 	}
 	for i, v := range k.codes {
-		lut[i] = bf16((v - zero) * scale)
+		t.lut[i] = bf16((v - t.zero) * t.scale)
 	}
 }
 
-// lookup8 replaces every code of src by its table entry.
-func lookup8(dst, src []byte, lut *[256]uint16) {
-	for len(src) >= 8 && len(dst) >= 16 {
-		v := binary.LittleEndian.Uint64(src)
-		lo := uint64(lut[v&255]) | uint64(lut[v>>8&255])<<16 | uint64(lut[v>>16&255])<<32 | uint64(lut[v>>24&255])<<48
-		hi := uint64(lut[v>>32&255]) | uint64(lut[v>>40&255])<<16 | uint64(lut[v>>48&255])<<32 | uint64(lut[v>>56])<<48
-		binary.LittleEndian.PutUint64(dst, lo)
-		binary.LittleEndian.PutUint64(dst[8:], hi)
-		src, dst = src[8:], dst[16:]
+// fillE4M3 fills lut from planes: the exponent is added, the sign set.
+func (t *scaleTable) fillE4M3() {
+	words := t.planes.words()
+	for m := range 8 {
+		t.lut[m], t.lut[128|m] = words[8|m], words[8|m]^0x8000
+		for e := 1; e < 16; e++ {
+			v := words[m] + uint16(e)<<7
+			t.lut[e<<3|m], t.lut[128|e<<3|m] = v, v^0x8000
+		}
 	}
-	for i, c := range src {
-		binary.LittleEndian.PutUint16(dst[2*i:], lut[c])
+	t.lut[0x7F], t.lut[0xFF] = nanBF16, nanBF16
+}
+
+// apply decodes codes.
+func (t *scaleTable) apply(dst, src []byte) {
+	switch n := len(src); t.how {
+	case byPlanes:
+		if n >= 32 {
+			lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes), n/32)
+		}
+		lookup8(dst[n&^31*2:], src[n&^31:], &t.lut)
+	case byVector:
+		if n >= 16 {
+			affineSigned(&dst[0], &src[0], n/16, t.zero, t.scale, 0)
+		}
+		for i := n &^ 15; i < n; i++ {
+			putBF16(dst, i, (float32(int8(src[i]))-t.zero)*t.scale)
+		}
+	default:
+		lookup8(dst, src, &t.lut)
+	}
+}
+
+// mxE4M3 are the tables of the E8M0 scales for which plainE4M3 holds.
+var mxE4M3 = func() *[256][32]byte {
+	t := new([256][32]byte)
+	for i, scale := range e8m0Values {
+		if plainE4M3(scale) {
+			e4m3Planes((*planes)(&t[i]), scale)
+		}
+	}
+	return t
+}()
+
+// mx decodes groups of 32 E4M3 codes with E8M0 scales, from a whole group on.
+func (k fastScaled8) mx(s *strip) error {
+	groups := (s.c1 - s.c0) / 32
+	tail := s.c0 + 32*groups
+	for r := range s.rows {
+		scales := s.at(1, r)[s.c0/32:][:groups]
+		if groups > 0 && allPlain(scales) {
+			e4m3Groups32(&s.out1(r)[0], &s.at(0, r)[0], &scales[0], mxE4M3, groups)
+		} else {
+			k.reference(s, r, s.c0, tail)
+		}
+		k.reference(s, r, tail, s.c1)
+	}
+	return nil
+}
+
+// allPlain says whether plainE4M3 holds for all scales.
+func allPlain(scales []byte) bool {
+	for _, e := range scales {
+		if e <= 127-100 || e >= 127+100 {
+			return false
+		}
+	}
+	return true
+}
+
+// reference decodes columns [c0, c1) of row r by the reference kernel.
+func (k fastScaled8) reference(s *strip, r, c0, c1 int) {
+	for c := c0; c < c1; c++ {
+		putBF16(s.out1(r), c-s.c0, k.codes[s.at(0, r)[c-s.c0]]*k.scale.at(s.at(1, r), c/k.bn))
 	}
 }

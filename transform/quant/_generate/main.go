@@ -1,0 +1,336 @@
+// Command generate writes the assembly kernels of transform/quant for amd64: simd_amd64.s and its declarations. Run it in this directory:
+//
+//	go run . -out ../simd_amd64.s -stubs ../simd_amd64.go -pkg quant
+//
+// Every kernel does what a Go kernel of the package does, bit for bit; the tests of the package compare them over all codes and classes of scales.
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+func main() {
+	ConstraintExpr("!purego")
+	fp4("fp4Groups32", 32, false, "fp4Groups32 decodes n times 32 codes, the low nibble first, one scale byte for 32.")
+	fp4("fp4Groups16", 16, false, "fp4Groups16 decodes n times 32 codes, the low nibble first, one scale byte for 16.")
+	fp4("fp4Groups16High", 16, true, "fp4Groups16High decodes n times 32 codes, the high nibble first, one scale byte for 16.")
+	lookup16("lookup16Low", false, "lookup16Low decodes n times 32 codes through one table, the low nibble first.")
+	lookup16("lookup16High", true, "lookup16High decodes n times 32 codes through one table, the high nibble first.")
+	affine("affineBytes", false, false, "affineBytes makes bf16((code-zero)*scale) of n times 16 codes.")
+	affine("affineSigned", true, false, "affineSigned does the same for signed codes.")
+	affine("affineBytesBias", false, true, "affineBytesBias makes bf16(f32((code-zero)*scale)+bias) of n times 16 codes.")
+	unpack4()
+	castF32()
+	castF16()
+	e4m3("lookupE4M3", false, "lookupE4M3 decodes n times 32 E4M3 codes through one table.")
+	e4m3("e4m3Groups32", true, "e4m3Groups32 decodes n times 32 E4M3 codes, each 32 through the table of their scale byte.")
+	encode()
+	Generate()
+}
+
+// text begins a function whose pointers do not escape.
+func text(name, signature string, doc ...string) {
+	TEXT(name, NOSPLIT, signature)
+	Pragma("noescape")
+	Doc(doc...)
+}
+
+// rounding holds the constants that every rounding needs.
+type rounding struct{ one, bias, nan reg.VecVirtual }
+
+// broadcast is a YMM register with a 32-bit constant in every place.
+func broadcast(v uint32) reg.VecVirtual {
+	g, y := GP32(), YMM()
+	MOVL(U32(v), g)
+	x := XMM()
+	VMOVD(g, x)
+	VPBROADCASTD(x, y)
+	return y
+}
+
+func newRounding() rounding {
+	return rounding{one: broadcast(1), bias: broadcast(0x7FFF), nan: broadcast(0x7FC00000)}
+}
+
+// round leaves the BF16 bits of each binary32 of v in its low half, the high half being 0.
+func (r rounding) round(v reg.VecVirtual) {
+	t, unordered := YMM(), YMM()
+	VCMPPS(U8(3), v, v, unordered)
+	VPSRLD(U8(16), v, t)
+	VPAND(r.one, t, t)
+	VPADDD(r.bias, t, t)
+	VPADDD(t, v, v)
+	VBLENDVPS(unordered, r.nan, v, v)
+	VPSRLD(U8(16), v, v)
+}
+
+// store packs the low halves of a and b in order and stores 32 bytes.
+func store(a, b reg.VecVirtual, to Mem) {
+	VPACKUSDW(b, a, a)
+	VPERMQ(U8(0xD8), a, a)
+	VMOVDQU(a, to)
+}
+
+// nibbles spreads 16 bytes at src to 32 codes in order: lane 0 has the first 16.
+func nibbles(src Mem, mask reg.VecVirtual, high bool) reg.VecVirtual {
+	v, lo, hi, a, b := XMM(), XMM(), XMM(), XMM(), XMM()
+	VMOVDQU(src, v)
+	VPAND(mask.AsX(), v, lo)
+	VPSRLW(U8(4), v, hi)
+	VPAND(mask.AsX(), hi, hi)
+	if high {
+		lo, hi = hi, lo
+	}
+	VPUNPCKLBW(hi, lo, a)
+	VPUNPCKHBW(hi, lo, b)
+	codes := YMM()
+	VINSERTI128(U8(1), b, a.AsY(), codes)
+	return codes
+}
+
+// emit looks 32 codes up in the byte planes and stores 64 bytes at dst.
+func emit(codes, lo, hi reg.VecVirtual, dst reg.Register) {
+	l, h, first, second, out := YMM(), YMM(), YMM(), YMM(), YMM()
+	VPSHUFB(codes, lo, l)
+	VPSHUFB(codes, hi, h)
+	VPUNPCKLBW(h, l, first)
+	VPUNPCKHBW(h, l, second)
+	VPERM2I128(U8(0x20), second, first, out)
+	VMOVDQU(out, Mem{Base: dst})
+	VPERM2I128(U8(0x31), second, first, first)
+	VMOVDQU(first, Mem{Base: dst, Disp: 32})
+}
+
+// fp4 applies the table of the scale byte of every group. Tables have 16 low bytes, then 16 high bytes.
+func fp4(name string, group int, high bool, doc string) {
+	text(name, "func(dst, src, scales *byte, tables *[256][32]byte, n int)", doc)
+	dst, src, scales := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("scales"), GP64())
+	tables, n := Load(Param("tables"), GP64()), Load(Param("n"), GP64())
+	mask := broadcast(0x0F0F0F0F)
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	a := GP64()
+	MOVBQZX(Mem{Base: scales}, a)
+	SHLQ(U8(5), a)
+	lo, hi := YMM(), YMM()
+	if group == 32 {
+		VBROADCASTI128(Mem{Base: tables, Index: a, Scale: 1}, lo)
+		VBROADCASTI128(Mem{Base: tables, Index: a, Scale: 1, Disp: 16}, hi)
+	} else {
+		b := GP64()
+		MOVBQZX(Mem{Base: scales, Disp: 1}, b)
+		SHLQ(U8(5), b)
+		VMOVDQU(Mem{Base: tables, Index: a, Scale: 1}, lo.AsX())
+		VMOVDQU(Mem{Base: tables, Index: a, Scale: 1, Disp: 16}, hi.AsX())
+		VINSERTI128(U8(1), Mem{Base: tables, Index: b, Scale: 1}, lo, lo)
+		VINSERTI128(U8(1), Mem{Base: tables, Index: b, Scale: 1, Disp: 16}, hi, hi)
+	}
+	emit(nibbles(Mem{Base: src}, mask, high), lo, hi, dst)
+	ADDQ(U8(16), src)
+	ADDQ(U8(64), dst)
+	ADDQ(U8(32/group), scales)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+func lookup16(name string, high bool, doc string) {
+	text(name, "func(dst, src *byte, table *[32]byte, n int)", doc)
+	dst, src, table, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("table"), GP64()), Load(Param("n"), GP64())
+	mask := broadcast(0x0F0F0F0F)
+	lo, hi := YMM(), YMM()
+	VBROADCASTI128(Mem{Base: table}, lo)
+	VBROADCASTI128(Mem{Base: table, Disp: 16}, hi)
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	emit(nibbles(Mem{Base: src}, mask, high), lo, hi, dst)
+	ADDQ(U8(16), src)
+	ADDQ(U8(64), dst)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+func affine(name string, signed, biased bool, doc string) {
+	text(name, "func(dst, codes *byte, n int, zero, scale, bias float32)", doc)
+	dst, codes, n := Load(Param("dst"), GP64()), Load(Param("codes"), GP64()), Load(Param("n"), GP64())
+	param := func(name string) reg.VecVirtual {
+		c, err := Param(name).Resolve()
+		if err != nil {
+			panic(err)
+		}
+		y := YMM()
+		VBROADCASTSS(c.Addr, y) // not MOVSS: legacy instructions are slow beside wide registers
+		return y
+	}
+	zero, scale, bias := param("zero"), param("scale"), param("bias")
+	r := newRounding()
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	var v [2]reg.VecVirtual
+	for i := range v {
+		v[i] = YMM()
+		if signed {
+			VPMOVSXBD(Mem{Base: codes, Disp: 8 * i}, v[i])
+		} else {
+			VPMOVZXBD(Mem{Base: codes, Disp: 8 * i}, v[i])
+		}
+		VCVTDQ2PS(v[i], v[i])
+		VSUBPS(zero, v[i], v[i])
+		VMULPS(scale, v[i], v[i])
+		if biased {
+			VADDPS(bias, v[i], v[i])
+		}
+		r.round(v[i])
+	}
+	store(v[0], v[1], Mem{Base: dst})
+	ADDQ(U8(16), codes)
+	ADDQ(U8(32), dst)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+func unpack4() {
+	text("unpackNibbles", "func(dst, src *byte, n int)", "unpackNibbles writes n times 32 codes of 4 bits as bytes, the low nibble first.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	mask := broadcast(0x0F0F0F0F)
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	VMOVDQU(nibbles(Mem{Base: src}, mask, false), Mem{Base: dst})
+	ADDQ(U8(16), src)
+	ADDQ(U8(32), dst)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+func castF32() {
+	text("castSingles", "func(dst, src *byte, n int)", "castSingles rounds n times 16 binary32 values.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	r := newRounding()
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	a, b := YMM(), YMM()
+	VMOVUPS(Mem{Base: src}, a)
+	VMOVUPS(Mem{Base: src, Disp: 32}, b)
+	r.round(a)
+	r.round(b)
+	store(a, b, Mem{Base: dst})
+	ADDQ(U8(64), src)
+	ADDQ(U8(32), dst)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+func castF16() {
+	text("castHalves", "func(dst, src *byte, n int)", "castHalves rounds n times 16 binary16 values.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	r := newRounding()
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	a, b := YMM(), YMM()
+	VCVTPH2PS(Mem{Base: src}, a)
+	VCVTPH2PS(Mem{Base: src, Disp: 16}, b)
+	r.round(a)
+	r.round(b)
+	store(a, b, Mem{Base: dst})
+	ADDQ(U8(32), src)
+	ADDQ(U8(32), dst)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+// e4m3 uses that under one scale all codes of the same mantissa differ by their exponent only, as long as every result is a normal number: an entry for
+// each mantissa, plus the exponent. Codes of exponent 0 have entries of their own.
+func e4m3(name string, grouped bool, doc string) {
+	text(name, map[bool]string{false: "func(dst, src *byte, table *[32]byte, n int)", true: "func(dst, src, scales *byte, tables *[256][32]byte, n int)"}[grouped],
+		doc+" A table has, in 16 low and 16 high bytes,",
+		"the results of the 8 mantissas as if at exponent 0 with a leading one, then those of the 8 codes of exponent 0.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	lo, hi := YMM(), YMM()
+	var scales, tables reg.Register
+	if grouped {
+		scales, tables = Load(Param("scales"), GP64()), Load(Param("tables"), GP64())
+	} else {
+		table := Load(Param("table"), GP64())
+		VBROADCASTI128(Mem{Base: table}, lo)
+		VBROADCASTI128(Mem{Base: table, Disp: 16}, hi)
+	}
+	mantissa, eight, magnitude := broadcast(0x07070707), broadcast(0x08080808), broadcast(0x7F7F7F7F)
+	exponent, nan := broadcast(0x00780078), broadcast(0x7FC07FC0)
+	zero := YMM()
+	VPXOR(zero, zero, zero)
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	if grouped {
+		at := GP64()
+		MOVBQZX(Mem{Base: scales}, at)
+		SHLQ(U8(5), at)
+		VBROADCASTI128(Mem{Base: tables, Index: at, Scale: 1}, lo)
+		VBROADCASTI128(Mem{Base: tables, Index: at, Scale: 1, Disp: 16}, hi)
+		INCQ(scales)
+	}
+	codes, index, t, isNaN := YMM(), YMM(), YMM(), YMM()
+	VPERMQ(U8(0xD8), Mem{Base: src}, codes) // so that unpacking in lanes gives words in order
+	VPAND(magnitude, codes, t)
+	VPCMPEQB(magnitude, t, isNaN)
+	VPCMPGTB(t, eight, index) // magnitude < 8: exponent 0
+	VPAND(eight, index, index)
+	VPAND(mantissa, codes, t)
+	VPOR(t, index, index)
+	l, h := YMM(), YMM()
+	VPSHUFB(index, lo, l)
+	VPSHUFB(index, hi, h)
+	for i := range 2 {
+		word, code, mask := YMM(), YMM(), YMM()
+		if i == 0 {
+			VPUNPCKLBW(h, l, word)
+			VPUNPCKLBW(zero, codes, code)
+			VPUNPCKLBW(isNaN, isNaN, mask)
+		} else {
+			VPUNPCKHBW(h, l, word)
+			VPUNPCKHBW(zero, codes, code)
+			VPUNPCKHBW(isNaN, isNaN, mask)
+		}
+		add := YMM()
+		VPAND(exponent, code, add)
+		VPSLLW(U8(4), add, add)
+		VPADDW(add, word, word)
+		VPSRLW(U8(7), code, code) // the sign
+		VPSLLW(U8(15), code, code)
+		VPXOR(code, word, word)
+		VPBLENDVB(mask, nan, word, word)
+		VMOVDQU(word, Mem{Base: dst, Disp: 32 * i})
+	}
+	ADDQ(U8(32), src)
+	ADDQ(U8(64), dst)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,89 @@
+//go:build !purego
+
+package quant
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// lookup8 replaces every code of src by its table entry.
+func lookup8(dst, src []byte, lut *[256]uint16) {
+	for len(src) >= 8 && len(dst) >= 16 {
+		v := binary.LittleEndian.Uint64(src)
+		lo := uint64(lut[v&255]) | uint64(lut[v>>8&255])<<16 | uint64(lut[v>>16&255])<<32 | uint64(lut[v>>24&255])<<48
+		hi := uint64(lut[v>>32&255]) | uint64(lut[v>>40&255])<<16 | uint64(lut[v>>48&255])<<32 | uint64(lut[v>>56])<<48
+		binary.LittleEndian.PutUint64(dst, lo)
+		binary.LittleEndian.PutUint64(dst[8:], hi)
+		src, dst = src[8:], dst[16:]
+	}
+	for i, c := range src {
+		binary.LittleEndian.PutUint16(dst[2*i:], lut[c])
+	}
+}
+
+// lookup4 replaces nibbles by their table entries until dst is full.
+func lookup4(dst, src []byte, lut *[16]uint16, highFirst bool) {
+	for len(dst) >= 16 && len(src) >= 4 {
+		v := uint64(binary.LittleEndian.Uint32(src))
+		if highFirst {
+			v = v>>4&0x0F0F0F0F | v<<4&0xF0F0F0F0
+		}
+		lo := uint64(lut[v&15]) | uint64(lut[v>>4&15])<<16 | uint64(lut[v>>8&15])<<32 | uint64(lut[v>>12&15])<<48
+		hi := uint64(lut[v>>16&15]) | uint64(lut[v>>20&15])<<16 | uint64(lut[v>>24&15])<<32 | uint64(lut[v>>28&15])<<48
+		binary.LittleEndian.PutUint64(dst, lo)
+		binary.LittleEndian.PutUint64(dst[8:], hi)
+		dst, src = dst[16:], src[4:]
+	}
+	for i := 0; 2*i < len(dst); i++ {
+		v := src[i/2]
+		if (i%2 == 0) == highFirst {
+			v >>= 4
+		}
+		binary.LittleEndian.PutUint16(dst[2*i:], lut[v&15])
+	}
+}
+
+// planes is a table of 16 entries as the assembly wants it: 16 low bytes, then 16 high bytes.
+type planes [32]byte
+
+func (p *planes) set(i int, v uint16) { p[i], p[i+16] = byte(v), byte(v>>8) }
+
+// words is the table as words.
+func (p *planes) words() *[16]uint16 {
+	var t [16]uint16
+	for i := range t {
+		t[i] = uint16(p[i]) | uint16(p[i+16])<<8
+	}
+	return &t
+}
+
+// plainE4M3 says whether under the scale every code's result is a normal number, so that codes of one mantissa differ by their
+// exponent only.
+func plainE4M3(scale float32) bool {
+	e := math.Float32bits(scale) >> 23 & 255
+	return e > 127-100 && e < 127+100
+}
+
+// e4m3Planes is the table of a scale for which plainE4M3 holds.
+func e4m3Planes(p *planes, scale float32) {
+	for m := range 8 {
+		p.set(m, bf16(e4m3Values[8|m]*scale)-1<<7) // the exponent is added by the kernel
+		p.set(8|m, bf16(e4m3Values[m]*scale))
+	}
+}
+
+// lookupBytes replaces codes below 16 by their table entries.
+func lookupBytes(dst, src []byte, lut *[16]uint16) {
+	for len(src) >= 8 && len(dst) >= 16 {
+		v := binary.LittleEndian.Uint64(src)
+		lo := uint64(lut[v&15]) | uint64(lut[v>>8&15])<<16 | uint64(lut[v>>16&15])<<32 | uint64(lut[v>>24&15])<<48
+		hi := uint64(lut[v>>32&15]) | uint64(lut[v>>40&15])<<16 | uint64(lut[v>>48&15])<<32 | uint64(lut[v>>56&15])<<48
+		binary.LittleEndian.PutUint64(dst, lo)
+		binary.LittleEndian.PutUint64(dst[8:], hi)
+		src, dst = src[8:], dst[16:]
+	}
+	for i, c := range src {
+		binary.LittleEndian.PutUint16(dst[2*i:], lut[c&15])
+	}
+}
