@@ -125,16 +125,23 @@ def blocks(release_dir, mount):
 
 
 def with_tinygrad(mount):
-    os.environ.setdefault("CPU", "1")
+    """tinygrad opens every path for writing, which no read-only file system allows: safe_load is given the file's mapping instead.
+    Its Python device needs no compiler."""
+    os.environ["DEV"] = "PYTHON"
+    from tinygrad import Tensor, dtypes
     from tinygrad.nn.state import safe_load
+    unsigned = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
     n = 0
     for path in sorted(glob.glob(mount + "/bf16/*.safetensors")):
         raw = {k: v for k, v in index(mount + "/bf16").items() if v[0] == path}
-        for name, t in safe_load(path).items():
+        state = safe_load(Tensor(np.memmap(path, mode="r", dtype=np.uint8).view(np.ndarray)))
+        assert set(state) == set(raw), path
+        for name, t in state.items():
             assert list(t.shape) == raw[name][2], name
+            if t.nbytes() and n % 8 == 0:
+                got = t.bitcast(unsigned[t.dtype.itemsize]).contiguous().numpy().tobytes()
+                assert got == array(raw[name]).tobytes(), name
             n += 1
-        first = min((k for k in raw if raw[k][4] > raw[k][3]), key=lambda k: raw[k][4] - raw[k][3])
-        assert bytes(safe_load(path)[first].data().tobytes()) == array(raw[first]).tobytes(), first
     print(f"ok tinygrad: {n} tensors")
 
 
