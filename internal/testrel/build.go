@@ -1,9 +1,9 @@
 package testrel
 
 import (
-	"encoding/json"
 	"fmt"
 	"sort"
+	"strings"
 
 	"weightfs/sources/safetensors"
 )
@@ -98,21 +98,30 @@ func text(path, content string) File {
 
 // sharded is a release of shards with an index, and its other files.
 func sharded(name string, shards []*shard, others ...File) *Release {
-	index := struct {
-		Metadata  map[string]int64  `json:"metadata"`
-		WeightMap map[string]string `json:"weight_map"`
-	}{map[string]int64{"total_size": 0}, map[string]string{}}
+	var total int64
+	var tensors []*Tensor
 	for _, s := range shards {
 		f := s.file()
 		for i := range f.tensors {
-			index.WeightMap[f.tensors[i].Name] = f.Path
+			tensors = append(tensors, &f.tensors[i])
 		}
-		index.Metadata["total_size"] += f.Size - f.HeaderLen()
+		total += f.Size - f.HeaderLen()
 		others = append(others, f)
 	}
-	b, err := json.MarshalIndent(index, "", "  ")
-	if err != nil {
-		panic(fmt.Sprintf("testrel: %s: %v", name, err))
+	sort.Slice(tensors, func(i, j int) bool { return tensors[i].Name < tensors[j].Name })
+	return newRelease(name, append(others, text("model.safetensors.index.json", indexText(total, tensors)))...)
+}
+
+// indexText is the index as transformers writes it. Half a million names: no map, no reflection.
+func indexText(total int64, tensors []*Tensor) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{\n  \"metadata\": {\n    \"total_size\": %d\n  },\n  \"weight_map\": {", total)
+	for i, t := range tensors {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n    \"" + t.Name + "\": \"" + t.Path + "\"") // names and paths here have nothing to escape
 	}
-	return newRelease(name, append(others, text("model.safetensors.index.json", string(b)+"\n"))...)
+	b.WriteString("\n  }\n}\n")
+	return b.String()
 }

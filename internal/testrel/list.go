@@ -22,6 +22,9 @@ func entries() []entry {
 		{name: "qwen-fused", small: true, make: QwenFused},
 		{name: "twin-bf16", small: true, make: TwinBF16},
 		{name: "vl-fused", small: true, make: VLFused},
+		{name: "kimi-k3", make: KimiK3},
+		{name: "qwen3-30b-a3b", make: Qwen3A3B},
+		{name: "qwen3.8-max", make: Qwen38Max},
 		{name: "qwen3.8-max-fp8", make: Qwen38MaxFP8},
 	}, append(formatEntries(), familyEntries()...)...)
 }

@@ -249,19 +249,67 @@ func TestQwen38MaxFP8(t *testing.T) {
 	if gate.Path != f.Path || gate.Start-f.HeaderLen() != 2097152 || gate.End-f.HeaderLen() != 18874368 {
 		t.Errorf("expert 0's gate: %s [%d, %d)", gate.Path, gate.Start-f.HeaderLen(), gate.End-f.HeaderLen())
 	}
-	total, experts := 0, 0
+	if n, experts := tensorsOf(r); n != 287119 || experts != 285696 {
+		t.Errorf("%d tensors, %d of experts", n, experts)
+	}
+}
+
+// tensorsOf counts the tensors of a release, and those of routed experts.
+func tensorsOf(r *Release) (n, experts int) {
 	for i := range r.Files {
 		for j := range r.Files[i].Tensors() {
-			total++
+			n++
 			if strings.Contains(r.Files[i].Tensors()[j].Name, ".experts.") {
 				experts++
 			}
 		}
 	}
-	if total != 287119 || experts != 285696 {
-		t.Errorf("%d tensors, %d of experts", total, experts)
+	return n, experts
+}
+
+func TestQwen38Max(t *testing.T) {
+	r := Qwen38Max()
+	if n, experts := tensorsOf(r); n != 1609 || experts != 186 {
+		t.Errorf("%d tensors, %d of experts", n, experts)
 	}
-	t.Logf("%d bytes", r.Bytes())
+	x := r.Tensor("model.layers.10.mlp.experts.gate_up_proj")
+	if x.End-x.Start != 34359738368 || len(r.File(x.Path).Tensors()) != 1 || len(x.Shape) != 3 || x.Shape[0] != 512 || x.Shape[1] != 4096 || x.Shape[2] != 8192 {
+		t.Errorf("gate_up: %v, %d bytes in a file of %d tensors", x.Shape, x.End-x.Start, len(r.File(x.Path).Tensors()))
+	}
+}
+
+func TestKimiK3(t *testing.T) {
+	r := KimiK3()
+	n, experts := tensorsOf(r)
+	if n != 497220 || experts != 2*247296 {
+		t.Errorf("%d tensors, %d of experts", n, experts)
+	}
+	var parameters int64
+	for i := range r.Files {
+		for _, x := range r.Files[i].Tensors() {
+			switch {
+			case strings.HasSuffix(x.Name, "_packed"):
+				parameters += 2 * count(x.Shape)
+			case !strings.HasSuffix(x.Name, "weight_scale"):
+				parameters += count(x.Shape)
+			}
+		}
+	}
+	if parameters != 2779931837184 {
+		t.Errorf("%d parameters, %d too many", parameters, parameters-2779931837184)
+	}
+	prefix := "language_model.model.layers.92.block_sparse_moe.experts."
+	first, next := r.Tensor(prefix+"10.w1.weight_packed"), r.Tensor(prefix+"100.w1.weight_packed")
+	if next.Start-first.Start != 17547264 || r.Tensor(prefix+"10.w3.weight_scale").End != next.Start {
+		t.Errorf("expert 10 begins at %d, expert 100 at %d", first.Start, next.Start)
+	}
+}
+
+func TestQwen3A3B(t *testing.T) {
+	r := Qwen3A3B()
+	if n, experts := tensorsOf(r); n != 18867 || experts != 48*128*3 {
+		t.Errorf("%d tensors, %d of experts", n, experts)
+	}
 }
 
 // A release at real shapes reaches the disk as headers and holes.
