@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,14 +128,16 @@ func firstError(t *testing.T, s *sourcetest.Server, b sources.Blob) error {
 	return err
 }
 
-// refuseTogether gives a status once n requests wait for it.
+// refuseTogether gives a status once n requests wait for it, to one after the other.
 func refuseTogether(t *testing.T, status, n int) sourcetest.Doer {
 	var wg sync.WaitGroup
 	wg.Add(n)
+	var late atomic.Int64
 	return func(w http.ResponseWriter, r *http.Request, right http.Handler) {
 		if n > 0 {
 			wg.Done()
 			wg.Wait()
+			time.Sleep(time.Duration(late.Add(1)) * 500 * time.Millisecond) // the last learn of it when the first have the new address
 		}
 		sourcetest.Status(status)(w, r, right)
 	}
@@ -475,6 +478,23 @@ func TestBrokenForGood(t *testing.T) {
 		err := retried(t, s, b, shard, 5, 10, time.Hour)
 		if !errors.Is(err, sources.ErrBroken) || count(s.Log(0), "data") != 3 || o.Metrics.Refused.Load() != 3 {
 			t.Errorf("%d requests, %d refused, %v", count(s.Log(0), "data"), o.Metrics.Refused.Load(), err)
+		}
+	})
+}
+
+// TestListAbandoned: a List that nobody waits for asks nothing more.
+func TestListAbandoned(t *testing.T) {
+	s := &sourcetest.Server{}
+	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, _ *sources.Options) {
+		s.Inject(sourcetest.Fault{Kind: "api", Do: sourcetest.Stall(0, 5*time.Second)})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := src.List(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Minute)
+		if n := len(s.Log(0)); n != 1 {
+			t.Errorf("%d requests, want the one that was under way", n)
 		}
 	})
 }
