@@ -162,6 +162,9 @@ func (p *parser) meta() error {
 	}
 	p.metadata = map[string]string{}
 	for more := !p.empty('}'); more; {
+		if len(p.metadata) == maxKeys {
+			return fmt.Errorf("%w: __metadata__ has more than %d keys", ErrLimit, maxKeys)
+		}
 		err := p.metaItem()
 		if err == nil {
 			more, err = p.more('}')
@@ -255,6 +258,9 @@ func (p *parser) key(other *[]string) (field int, err error) {
 		if slices.Contains(*other, string(key)) {
 			return 0, p.duplicate("field")
 		}
+		if len(*other) == maxFields {
+			return 0, fmt.Errorf("%w: more than %d unknown fields", ErrLimit, maxFields)
+		}
 		*other = append(*other, string(key))
 	}
 	return field, p.expect(':')
@@ -331,7 +337,9 @@ func (p *parser) shape() (uint32, error) {
 		if d > math.MaxInt64 {
 			return 0, fmt.Errorf("%w: dimension %d", ErrOverflow, d)
 		}
-		p.dims = append(p.dims, int64(d))
+		if p.dims = append(p.dims, int64(d)); len(p.dims)-int(p.shapeAt[len(p.shapeAt)-1]) > MaxRank {
+			return 0, fmt.Errorf("%w: shape of more than %d dimensions", ErrLimit, MaxRank)
+		}
 		if more, err = p.more(']'); err != nil {
 			return 0, fmt.Errorf("shape: %w", err)
 		}

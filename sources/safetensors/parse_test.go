@@ -32,6 +32,15 @@ func overlapping(n int) string {
 	return "{" + b.String()[1:] + "}"
 }
 
+// object has n keys with strings.
+func object(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"k%d":"v"`, i)
+	}
+	return "{" + b.String()[1:] + "}"
+}
+
 // TestParse has the reference's cases (safetensors/src/tensor.rs and attacks/), the odd cases that its compiled validator was
 // tried with, and ours.
 func TestParse(t *testing.T) {
@@ -99,6 +108,14 @@ func TestParse(t *testing.T) {
 		{"ignored value of depth 64", tensorOf(`,"x":` + deep(64)), 4, nil},
 		{"ignored value of depth 65", tensorOf(`,"x":` + deep(65)), 4, ErrLimit},
 		{"ignored value of depth 1,000,000", tensorOf(`,"x":` + strings.Repeat(`[`, 1_000_000)), 4, ErrLimit},
+		{"ignored object of 10,000 keys", tensorOf(`,"x":` + object(10_000)), 4, nil},
+		{"ignored object of 10,001 keys", tensorOf(`,"x":` + object(10_001)), 4, ErrLimit},
+		{"metadata of 10,000 keys", `{"__metadata__":` + object(10_000) + `}`, 0, nil},
+		{"metadata of 10,001 keys", `{"__metadata__":` + object(10_001) + `}`, 0, ErrLimit},
+		{"100 unknown fields", tensorOf("," + strings.Trim(object(100), "{}")), 4, nil},
+		{"101 unknown fields", tensorOf("," + strings.Trim(object(101), "{}")), 4, ErrLimit},
+		{"64 dimensions", one(`{"dtype":"U8","shape":[4` + strings.Repeat(",1", 63) + `],"data_offsets":[0,4]}`), 4, nil},
+		{"65 dimensions", one(`{"dtype":"U8","shape":[4` + strings.Repeat(",1", 64) + `],"data_offsets":[0,4]}`), 4, ErrLimit},
 		{"ignored garbage", tensorOf(`,"x":nope`), 4, ErrHeaderJSON},
 		{"ignored number 01", tensorOf(`,"x":01`), 4, ErrHeaderJSON},
 		{"ignored number 1.", tensorOf(`,"x":1.`), 4, ErrHeaderJSON},

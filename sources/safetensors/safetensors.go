@@ -10,8 +10,8 @@
 //
 // Acceptance is that of the reference (huggingface/safetensors, safetensors/src/tensor.rs) with these differences. Stricter, because
 // two readers could see different tensors: a key that occurs twice in any object, a tensor given as an array and a dtype given as an
-// object are refused, and so are dimensions above 2^63-1 and names over [MaxName] bytes. Laxer: a
-// dtype nobody knows does not fail the file; such a tensor is [Opaque] and its length comes from its offsets.
+// object are refused, and so are dimensions above 2^63-1 and what is beyond the limits below, which keep memory and time in proportion
+// to the header. Laxer: a dtype nobody knows does not fail the file; such a tensor is [Opaque] and its length comes from its offsets.
 package safetensors
 
 import "errors"
@@ -20,6 +20,9 @@ import "errors"
 const (
 	MaxHeader  = 100_000_000 // bytes of JSON, the format's own limit
 	MaxName    = 4096        // bytes of a tensor's name, unescaped
+	MaxRank    = 64          // dimensions of a tensor; neither NumPy nor PyTorch has more
+	maxKeys    = 10_000      // of __metadata__, and of one object in a value that is ignored
+	maxFields  = 100         // unknown fields of one tensor
 	maxDType   = 64          // bytes of the name of an unknown dtype
 	maxUnknown = 200         // different unknown dtypes
 	maxDepth   = 64          // of a value that is ignored

@@ -276,6 +276,9 @@ func (s *scanner) skipObject(depth int) error {
 		if seen[string(key)] {
 			return s.duplicate(fmt.Sprintf("%q in an ignored value", key))
 		}
+		if len(seen) == maxKeys {
+			return fmt.Errorf("%w: ignored object of more than %d keys at byte %d of the JSON", ErrLimit, maxKeys, s.i)
+		}
 		seen[string(key)] = true
 		if err := s.expect(':'); err != nil {
 			return err
