@@ -56,6 +56,9 @@ func TestScripts(t *testing.T) {
 			"exits":   exits,
 			"crash":   crash,
 			"fetched": fetched,
+			"mounted": mounted,
+			"gone":    gone,
+			"appears": appears,
 		},
 	})
 }
@@ -120,13 +123,43 @@ func fetched(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := strconv.ParseInt(args[1], 10, 64)
 	ts.Check(err)
-	for range 1000 {
+	until(ts, args[1]+" bytes fetched by "+args[0], func() bool {
 		s, err := readStatus(ts.MkAbs(args[0]))
 		ts.Check(err)
-		if s.Bytes.Fetched >= want {
+		return s.Bytes.Fetched >= want
+	})
+}
+
+// until polls a condition for at most 10 s.
+func until(ts *testscript.TestScript, what string, ok func() bool) {
+	for range 1000 {
+		if ok() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	ts.Fatalf("%s has not fetched %d bytes", args[0], want)
+	ts.Fatalf("not in time: %s", what)
+}
+
+// mounted is "mounted DIR": it waits until a mount answers there. gone is "gone DIR": it waits until nothing is mounted there.
+func mounted(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: mounted DIR")
+	}
+	until(ts, "a mount at "+args[0], func() bool { _, err := readStatus(ts.MkAbs(args[0])); return err == nil })
+}
+
+func gone(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: gone DIR")
+	}
+	until(ts, "no mount at "+args[0], func() bool { _, err := readStatus(ts.MkAbs(args[0])); return errors.Is(err, os.ErrNotExist) })
+}
+
+// appears is "appears FILE": it waits until the file is there.
+func appears(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: appears FILE")
+	}
+	until(ts, args[0], func() bool { _, err := os.Stat(ts.MkAbs(args[0])); return err == nil })
 }

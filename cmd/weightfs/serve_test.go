@@ -132,3 +132,22 @@ func TestServeGated(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
 }
+
+// TestServedReleaseIsASource: what one weightfs serves, another reads over HTTP, and has the same views of it.
+func TestServedReleaseIsASource(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := testrel.WriteDir(dir, testrel.QwenFP8()); err != nil {
+		t.Fatal(err)
+	}
+	url := startServe(t, dir) + "release/"
+	for _, path := range []string{"bf16/model-00003-of-00010.safetensors", "experts/native/blocks/L001/E003.bin", "release/config.json"} {
+		got := command(t, "cat", "--cache-dir", "none", url, path)
+		if want := command(t, "cat", dir, path); !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes over HTTP differ from %d bytes of the directory", path, len(got), len(want))
+		}
+	}
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"weightfs", "ls", url + "nonesuch/"}, nil, &out, &errs); code != exitNotFound {
+		t.Errorf("a directory that is not there: exit code %d: %s", code, errs.String())
+	}
+}
