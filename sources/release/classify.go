@@ -77,6 +77,18 @@ type verdict struct {
 
 // classify fills roles, Experts, MTP and the reasons for their absence.
 func (rel *Release) classify() {
+	c := rel.sortTensors()
+	rel.Notes = append(rel.Notes, c.byN.list("layers beyond num_hidden_layers")...)
+	rel.Experts, rel.NoExperts = c.experts(false)
+	rel.MTP, rel.NoMTP = c.experts(true)
+	if rel.Experts != nil && len(c.stray.kept) > 0 {
+		rel.Notes = append(rel.Notes, fmt.Sprintf("tensors below experts that no naming form knows are taken for resident: %s", strings.Join(c.stray.list("them"), ", ")))
+	}
+	rel.checkDeclared()
+}
+
+// sortTensors fills roles and puts the tensors of experts into classes.
+func (rel *Release) sortTensors() *classifier {
 	c := &classifier{rel: rel, known: map[string]*verdict{}, classes: map[string]*class{}, mtp: map[layerKey]bool{}, lastLayer: layerKey{layer: -1}}
 	rel.roles = make([]Role, rel.Len())
 	var skeleton []byte
@@ -92,23 +104,12 @@ func (rel *Release) classify() {
 				if v == nil {
 					v = c.judge(string(skeleton))
 				}
-				if v.stray {
-					c.stray.add("%s", quoted(name))
-				}
-				if v.ok || v.like {
-					rel.roles[n] = c.add(v, name, numbers, Ref{int32(si), int32(i)})
-				}
+				rel.roles[n] = c.add(v, name, numbers, Ref{int32(si), int32(i)})
 			}
 			n++
 		}
 	}
-	rel.Notes = append(rel.Notes, c.byN.list("layers beyond num_hidden_layers")...)
-	rel.Experts, rel.NoExperts = c.experts(false)
-	rel.MTP, rel.NoMTP = c.experts(true)
-	if rel.Experts != nil && len(c.stray.kept) > 0 {
-		rel.Notes = append(rel.Notes, fmt.Sprintf("tensors below experts that no naming form knows are taken for resident: %s", strings.Join(c.stray.list("them"), ", ")))
-	}
-	rel.checkDeclared()
+	return c
 }
 
 // checkDeclared notes where config says otherwise than names and shapes of the experts.
@@ -189,8 +190,14 @@ var notExpert = &verdict{}
 
 // add puts a tensor into its column and returns its role.
 func (c *classifier) add(v *verdict, name string, numbers []int32, ref Ref) Role {
-	if !v.ok || v.nested {
-		return c.addOdd(v, name)
+	switch {
+	case v.stray:
+		c.stray.add("%s", quoted(name))
+		return Resident
+	case !v.ok && !v.like:
+		return Resident
+	case !v.ok || v.nested:
+		return c.addOdd(name)
 	}
 	p := place{layer: numbers[0], ref: ref}
 	if !v.row.fused {
@@ -204,7 +211,7 @@ func (c *classifier) add(v *verdict, name string, numbers []int32, ref Ref) Role
 	if *col == nil {
 		cl := c.class(v.row, v.prefix, mtp)
 		if len(cl.cols) == maxColumns {
-			return c.addOdd(v, name)
+			return c.addOdd(name)
 		}
 		*col = &column{match: v.match, template: v.template}
 		cl.cols[v.template] = *col
@@ -214,7 +221,7 @@ func (c *classifier) add(v *verdict, name string, numbers []int32, ref Ref) Role
 }
 
 // addOdd remembers that a class of experts has a tensor that no row knows. All such tensors of one kind of layer make one class.
-func (c *classifier) addOdd(v *verdict, name string) Role {
+func (c *classifier) addOdd(name string) Role {
 	mtp := mtpPrefix(name)
 	cl := c.class(&unknownRow, "", mtp)
 	if cl.odd == "" {

@@ -49,7 +49,7 @@ func TestConfig(t *testing.T) {
 // TestBadConfig has texts that are no configuration.
 func TestBadConfig(t *testing.T) {
 	for _, text := range []string{"", "null", "[]", "1", `{"a": }`, `{"a": 1,}`, `{a: 1}`, `{"a": 01}`, `{"a": 1.}`, `{"a": .5}`, `{"a": +1}`, `{"a": 1e}`, `{"a": nan}`, `{"a": --1}`, `{"a": "\x"}`, `{"a": "\u12"}`,
-		`{"a": "\ud800x"}`, `{"a": "\udc00"}`, `{"a": "` + "\x01" + `"}`, `{"a": "` + "\xff" + `"}`, `{"a": 1} x`, `{"a": [1 2]}`, `{"a" 1}`, `{"a": 1 "b": 2}`, strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70),
+		`{"a": "\ud800x"}`, `{"a": "\udc00"}`, `{"a": "` + "\x01" + `"}`, `{"a": "` + "\xff" + `"}`, `{"a": 1} x`, `{"a": [1 2]}`, `{"a" 1}`, `{"a": 1 "b": 2}`, strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70), strings.Repeat(`{"a":`, 70) + "{}" + strings.Repeat("}", 70),
 		`{"x": ` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + "}", "\ufeff{}", `{"a": tru}`, `{"a": "`, `{"a": "\`, `{"a": "\u`} {
 		if d, _, err := readConfig("config.json", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "config.json at byte ") {
 			t.Errorf("%.60q: %+v, error %v", text, d, err)

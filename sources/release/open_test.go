@@ -58,6 +58,8 @@ func TestWeightSet(t *testing.T) {
 		{"consolidated alone", shards(newFake(), "consolidated.safetensors"), "consolidated.safetensors", ""},
 		{"two indexes", indexed(indexed(shards(newFake(), a, b, "consolidated-00001-of-00001.safetensors"), "consolidated.safetensors.index.json", "consolidated-00001-of-00001.safetensors"), "model.safetensors.index.json", a, b),
 			a + ", " + b, "consolidated-00001-of-00001.safetensors: another copy of the weights: consolidated, not named by model.safetensors.index.json"},
+		{"two indexes of the usual layout", indexed(indexed(shards(newFake(), a, b, "draft.safetensors"), "draft.safetensors.index.json", "draft.safetensors"), "model.safetensors.index.json", a, b),
+			a + ", " + b, "draft.safetensors: not named by model.safetensors.index.json"},
 		{"original, metal and pickles", shards(newFake(), "model.safetensors", "original/model.safetensors").file("metal/model.bin", "x").file("pytorch_model.bin", "x").file("model.gguf", "x").file("config.json", "{}"),
 			"model.safetensors", "metal/model.bin: not a safetensors file; model.gguf: not a safetensors file; " +
 				"original/model.safetensors: another copy or part: in the folder original, beside the set at the root; pytorch_model.bin: not a safetensors file"},

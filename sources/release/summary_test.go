@@ -99,8 +99,9 @@ func TestSummaryText(t *testing.T) {
 	}
 }
 
-// TestGenerated opens every small generated release: shares add up.
+// TestGenerated opens every small generated release: shares add up, and the ranges of an expert are those of its layout.
 func TestGenerated(t *testing.T) {
+	ranges := map[string][]Count{"qwen-fp8": {{4, 36}}, "kimi-mxfp4": {{1, 36}}, "qwen-fused": {{2, 18}}}
 	for _, r := range testrel.Small() {
 		t.Run(r.Name, func(t *testing.T) {
 			rel := generated{r}.open(t)
@@ -113,6 +114,9 @@ func TestGenerated(t *testing.T) {
 			}
 			if tensors != s.Tensors || size != s.Bytes {
 				t.Errorf("resident and experts are %d tensors of %d bytes, the release has %d of %d", tensors, size, s.Tensors, s.Bytes)
+			}
+			if want := ranges[r.Name]; want != nil && !slices.Equal(s.Experts.Ranges, want) {
+				t.Errorf("experts by ranges %v, want %v", s.Experts.Ranges, want)
 			}
 			if s.Experts == nil && !strings.HasPrefix(s.NoExperts, "dense") {
 				t.Errorf("refused: %s", s.NoExperts)

@@ -29,6 +29,9 @@ func TestRefused(t *testing.T) {
 		{"layers with different shapes", "",
 			append(expand([]int{1}, 3, pw("model.layers.{L}.mlp.experts.{E}.")...), expand([]int{2}, 3, bf(m+"{E}.gate_proj.weight", 4, 8), bf(m+"{E}.up_proj.weight", 4, 8), bf(m+"{E}.down_proj.weight", 8, 4))...),
 			[]string{"experts differ", "model.layers.1.mlp.experts.0.gate_proj.weight", "[6 8]", "model.layers.2.mlp.experts.0.gate_proj.weight", "[4 8]"}},
+		{"layers with different shapes of equal size", "",
+			append(expand([]int{1}, 3, pw("model.layers.{L}.mlp.experts.{E}.")...), expand([]int{2}, 3, bf(m+"{E}.gate_proj.weight", 8, 6), bf(m+"{E}.up_proj.weight", 8, 6), bf(m+"{E}.down_proj.weight", 6, 8))...),
+			[]string{"experts differ", `"BF16"[6 8]`, `"BF16"[8 6]`}},
 		{"layers with different dtypes", "",
 			append(expand([]int{1}, 3, pw("model.layers.{L}.mlp.experts.{E}.")...),
 				expand([]int{2}, 3, typed(safetensors.F16, m+"{E}.gate_proj.weight", 6, 8), bf(m+"{E}.up_proj.weight", 6, 8), bf(m+"{E}.down_proj.weight", 8, 6))...),
@@ -211,10 +214,26 @@ func TestHostileNames(t *testing.T) {
 func TestManyKinds(t *testing.T) {
 	var tensors []ten
 	for i := range 1000 {
-		tensors = append(tensors, bf16(fmt.Sprintf("p%d.layers.0.mlp.experts.0.up_proj.weight", i), 2), bf16(fmt.Sprintf("q.layers.0.mlp.experts.0.up_proj.s%d", i), 2))
+		tensors = append(tensors, bf16(fmt.Sprintf("a.layers.0.mlp.experts.0.up_proj.s%d", i), 2), bf16(fmt.Sprintf("p%d.layers.0.mlp.experts.0.up_proj.weight", i), 2))
 	}
 	rel := one(t, "", tensors...)
 	if rel.Experts != nil || rel.NoExperts == "" {
 		t.Errorf("not refused")
+	}
+	c := rel.sortTensors()
+	columns := 0
+	for _, cl := range c.classes {
+		columns = max(columns, len(cl.cols))
+	}
+	if len(c.classes) > maxClasses+1 || columns > maxColumns {
+		t.Errorf("%d classes of up to %d columns", len(c.classes), columns)
+	}
+}
+
+// TestLatentExperts has experts of another width than the model's, which is by chance their inner width.
+func TestLatentExperts(t *testing.T) {
+	rel := one(t, "", append(expand([]int{0}, 2, bf("backbone.layers.{L}.mixer.experts.{E}.up_proj.weight", 8, 4), bf("backbone.layers.{L}.mixer.experts.{E}.down_proj.weight", 4, 8)), bf16("backbone.layers.0.mixer.gate.weight", 2, 8))...)
+	if rel.Experts == nil || rel.Experts.Hidden != 4 || rel.Experts.Parts[0].Transposed {
+		t.Error(layout(rel.Experts, rel.NoExperts))
 	}
 }
