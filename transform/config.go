@@ -23,7 +23,7 @@ var dtypeKeys = map[string]bool{"torch_dtype": true, "dtype": true}
 // maxNesting bounds the depth of a config.json.
 const maxNesting = 200
 
-// editConfig is config.json of the BF16 checkpoint: members whose key is in quantKeys are removed at every depth, strings under a
+// editConfig is config.json (or params.json) of the BF16 checkpoint: members whose key is in quantKeys are removed at every depth, strings under a
 // key of dtypeKeys become "bfloat16". Every other byte stays, Python's NaN, Infinity and -Infinity included. Text that is not JSON
 // in this sense is an error that names the offset.
 func editConfig(src []byte) ([]byte, error) {
@@ -47,7 +47,7 @@ type configEditor struct {
 }
 
 func (e *configEditor) errorf(format string, args ...any) error {
-	return fmt.Errorf("config.json at byte %d: %s", e.pos, fmt.Sprintf(format, args...))
+	return fmt.Errorf("at byte %d: %s", e.pos, fmt.Sprintf(format, args...))
 }
 
 func (e *configEditor) peek() byte {

@@ -34,16 +34,16 @@ func dumbShard(ts []dumbTensor) []byte {
 	sort.Slice(ts, func(i, j int) bool { return ts[i].name < ts[j].name })
 	sort.SliceStable(ts, func(i, j int) bool { return widths[ts[i].dtype] > widths[ts[j].dtype] })
 	sort.SliceStable(ts, func(i, j int) bool { return len(ts[i].data)%4096 == 0 && len(ts[j].data)%4096 != 0 })
-	header := `{"__metadata__":{"format":"pt"}`
+	header := []byte(`{"__metadata__":{"format":"pt"}`)
 	var data []byte
 	for _, t := range ts {
 		shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(t.shape), "[]"), " ", ",")
-		header += fmt.Sprintf(`,%q:{"dtype":%q,"shape":[%s],"data_offsets":[%d,%d]}`, t.name, t.dtype, shape, len(data), len(data)+len(t.data))
+		header = fmt.Appendf(header, `,%q:{"dtype":%q,"shape":[%s],"data_offsets":[%d,%d]}`, t.name, t.dtype, shape, len(data), len(data)+len(t.data))
 		data = append(data, t.data...)
 	}
-	header += "}"
+	header = append(header, '}')
 	for (len(header)+8)%4096 != 0 {
-		header += " "
+		header = append(header, ' ')
 	}
 	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), data...)
 }

@@ -2,8 +2,11 @@ package transform
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"weightfs/fs/plan"
 	"weightfs/sources/release"
@@ -28,6 +31,9 @@ type input struct {
 	base  []int32 // base[s] is the number of the first tensor of shard s; one more entry at the end
 	next  []int32 // next[i] is the tensor after i of the same module; the last one's is the first
 	where []place // where[i] is the expert part that tensor i holds
+
+	unsafe      int    // tensors whose names cannot stand in a path
+	unsafeFirst string // the first of them
 
 	quantConfig quant.Config
 	quantErr    error               // nothing can be recognised: the declaration is malformed, or facts are too large
@@ -98,7 +104,11 @@ func (in *input) rings() []int32 {
 	for s := range in.Shards {
 		for k := range in.Shards[s].Header.Len() {
 			i := in.base[s] + int32(k)
-			module, suffix := quant.Split(in.Shards[s].Header.At(k).Name)
+			name := in.Shards[s].Header.At(k).Name
+			if !safePath(name) {
+				in.noteUnsafe(name)
+			}
+			module, suffix := quant.Split(name)
 			if isFact[suffix] {
 				in.factual = append(in.factual, i)
 			}
@@ -111,6 +121,12 @@ func (in *input) rings() []int32 {
 		}
 	}
 	return next
+}
+
+func (in *input) noteUnsafe(name string) {
+	if in.unsafe++; in.unsafe == 1 {
+		in.unsafeFirst = name
+	}
 }
 
 // locate notes where the tensors of a class of experts stand.
@@ -195,9 +211,20 @@ func absent(tensor, format string, args ...any) error {
 	return &Absent{Tensor: tensor, Reason: fmt.Sprintf(format, args...)}
 }
 
-// printable is hostile text as one line: what is not a printable character stands as its escape.
+// printable is hostile text as one line that Markdown shows as it is in backticks: what is not printable, and a backtick, stands as its
+// escape.
 func printable(s string) string {
-	q := fmt.Sprintf("%q", s)
-	q = q[1 : len(q)-1]
-	return strings.NewReplacer(`\"`, `"`, "`", `\x60`).Replace(q)
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '`':
+			b.WriteString(`\x60`)
+		case unicode.IsPrint(r) && r != utf8.RuneError:
+			b.WriteRune(r)
+		default:
+			q := strconv.QuoteRune(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
 }

@@ -27,6 +27,9 @@ type layerModule struct {
 
 // layersDir is layers/.
 func layersDir(in *input) (plan.Dir, cost, error) {
+	if in.unsafe > 0 {
+		return nil, cost{}, absent(in.unsafeFirst, "its name cannot stand in a path")
+	}
 	d := &layers{in: in}
 	d.modules = sync.OnceValue(d.group)
 	n := total(in.sums().native)
@@ -50,15 +53,11 @@ func moduleOf(name string) string {
 	return name
 }
 
-// group finds the modules. Those whose names cannot stand in a path are left out.
 func (d *layers) group() []layerModule {
 	byName := map[string]int{}
 	var out []layerModule
 	for i := range d.in.base[len(d.in.Shards)] {
 		name := moduleOf(d.in.source(i).Name)
-		if !safePath(name) {
-			continue
-		}
 		k, ok := byName[name]
 		if !ok {
 			k = len(out)

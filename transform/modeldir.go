@@ -77,17 +77,35 @@ func (m *modelDir) list() (plan.Dir, error) {
 		}})
 	}
 	files = append(files, list.index.entry(func(add func(string, []tensor)) error { return m.each(list, add) }))
-	if m.config != nil && m.in.Config != nil {
-		text, err := m.config(m.in.Config)
-		if err != nil {
-			return nil, err
-		}
-		if !bytes.Equal(text, m.in.Config) {
-			files = append(files, entry{"config.json", plan.File("", literal("config.json", text))})
-		}
+	edited, err := m.edited()
+	if err != nil {
+		return nil, err
 	}
+	files = append(files, edited...)
 	dir, _ := folder(append(files, m.in.keptFiles()...))
 	return dir, nil
+}
+
+// configFiles are the files that tell a loader how the weights are to be read: transformers' and Mistral's.
+var configFiles = []string{"config.json", "params.json"}
+
+// edited are the configuration files that the view changes.
+func (m *modelDir) edited() ([]entry, error) {
+	var out []entry
+	for _, name := range configFiles {
+		text := m.in.Files[name]
+		if m.config == nil || text == nil {
+			continue
+		}
+		changed, err := m.config(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if !bytes.Equal(changed, text) {
+			out = append(out, entry{name, plan.File("", literal(name, changed))})
+		}
+	}
+	return out, nil
 }
 
 // keptFiles are the release's own files that belong into a model directory.

@@ -144,3 +144,46 @@ func cutExperts(t release.Tensor, p *release.Part, experts, lo, hi int) tensor {
 	}
 	return out
 }
+
+// RankFiles is what rank r of n of expert parallelism reads of a release: paths of shards, and bytes of tensors.
+type RankFiles struct {
+	ExpertFiles  []string // with routed experts of the rank, those of multi-token prediction included
+	Files        []string // with any tensor of the rank
+	ReleaseFiles []string // all
+	Bytes        int64
+}
+
+// Rank says what rank r of n reads. The error is one of usage, or [*Absent] for a release without routed experts.
+func Rank(rel *release.Release, r, n int) (RankFiles, error) {
+	if rel.Experts == nil {
+		return RankFiles{}, &Absent{View: "ranks", Reason: rel.NoExperts}
+	}
+	if n < 1 || n > rel.Experts.PerLayer || r < 0 || r >= n {
+		return RankFiles{}, fmt.Errorf("rank %d of %d: want 0 <= rank < ranks <= %d, the number of experts", r, n, rel.Experts.PerLayer)
+	}
+	in := newInput(rel)
+	show := in.ofRank(r, n, false)
+	var out RankFiles
+	for s := range rel.Shards {
+		path := rel.Shards[s].Path
+		out.ReleaseFiles = append(out.ReleaseFiles, path)
+		some, experts := false, false
+		for i := in.base[s]; i < in.base[s+1]; i++ {
+			err := show(i, func(t tensor) {
+				out.Bytes += t.size
+				some = true
+				experts = experts || in.where[i].class != resident
+			})
+			if err != nil {
+				return RankFiles{}, err
+			}
+		}
+		if experts {
+			out.ExpertFiles = append(out.ExpertFiles, path)
+		}
+		if some {
+			out.Files = append(out.Files, path)
+		}
+	}
+	return out, nil
+}

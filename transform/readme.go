@@ -76,6 +76,9 @@ func remarks(in *input, hidden int) []string {
 	if hidden > 0 {
 		out = append(out, fmt.Sprintf("%d files are hidden because their paths are not clean or stand below another file.", hidden))
 	}
+	if in.unsafe > 0 {
+		out = append(out, fmt.Sprintf("%d tensors are not in tensors/ because their names cannot stand in a path, `%s` for one.", in.unsafe, printable(in.unsafeFirst)))
+	}
 	for _, n := range in.Notes {
 		out = append(out, printable(n))
 	}

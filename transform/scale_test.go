@@ -52,5 +52,8 @@ func TestLargeRelease(t *testing.T) {
 	if m.reads != 0 {
 		t.Errorf("listing read %d bytes of weights", m.reads)
 	}
-	runtime.KeepAlive(rel)
+	share, err := Rank(rel, 3, 16)
+	if err != nil || len(share.ExpertFiles) != 186 || len(share.Files) != 213 || len(share.ReleaseFiles) != 213 {
+		t.Errorf("rank 3 of 16: %d files with experts, %d of %d, %v", len(share.ExpertFiles), len(share.Files), len(share.ReleaseFiles), err)
+	}
 }

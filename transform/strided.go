@@ -86,6 +86,14 @@ func (c strided) fill(dst, src []byte, begin int64) {
 		return
 	}
 	step := c.colStep * c.width
+	if c.width == 2 && begin%2 == 0 && len(dst)%2 == 0 {
+		src = src[begin/2*step:]
+		for at := 0; at < len(dst); at += 2 {
+			dst[at], dst[at+1] = src[0], src[1]
+			src = src[min(step, int64(len(src))):]
+		}
+		return
+	}
 	for at := int64(0); at < int64(len(dst)); {
 		e, within := (begin+at)/c.width, (begin+at)%c.width
 		at += int64(copy(dst[at:], src[e*step+within:e*step+c.width]))

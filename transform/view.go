@@ -72,13 +72,14 @@ func dequantizedDir(in *input, all bool) (plan.Dir, cost, error) {
 	return newModelDir(in, in.bf16(all), editConfig), c, nil
 }
 
-// checkConfig refuses views that edit config.json if that cannot be done.
+// checkConfig refuses views that edit configuration files if that cannot be done.
 func (in *input) checkConfig() error {
-	if in.Config == nil {
-		return nil
-	}
-	if _, err := editConfig(in.Config); err != nil {
-		return absent("", "%v", err)
+	for _, name := range configFiles {
+		if text := in.Files[name]; text != nil {
+			if _, err := editConfig(text); err != nil {
+				return absent("", "%s: %v", name, err)
+			}
+		}
 	}
 	return nil
 }
