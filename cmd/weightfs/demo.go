@@ -32,6 +32,7 @@ type demoFlags struct {
 	latency   time.Duration
 	rate      sizeFlag
 	faults    string
+	peers     bool
 	selfcheck bool
 }
 
@@ -58,6 +59,8 @@ func newDemoCommand(u *ui) *cobra.Command {
 	flags.DurationVar(&f.latency, "latency", 0, "before the first byte of every reply (with --hub)")
 	flags.Var(&f.rate, "rate", "bytes a second for each connection (with --hub)")
 	flags.StringVar(&f.faults, "faults", "", "`FILE` with a fault plan for the hub (with --hub or --selfcheck)")
+	flags.BoolVar(&f.peers, "peers", false, "")
+	flags.MarkHidden("peers")
 	return c
 }
 
@@ -109,7 +112,7 @@ func named(names []string) []*testrel.Release {
 
 // serveHub is the stand-in hub until the context ends. It prints its URL on a line of its own.
 func (f *demoFlags) serveHub(ctx context.Context, u *ui) error {
-	cfg := hubtest.Config{Addr: f.hub, Root: f.root, Latency: f.latency, Rate: int64(f.rate), Make: demoRelease}
+	cfg := hubtest.Config{Addr: f.hub, Root: f.root, Latency: f.latency, Rate: int64(f.rate), Make: demoRelease, Peers: f.peers}
 	if f.log != "" {
 		log, closeLog, err := hubtest.FileLog(f.log)
 		if err != nil {

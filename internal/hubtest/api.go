@@ -52,6 +52,8 @@ func (h *Hub) answerHub(q *request) *reply {
 func (h *Hub) route(q *request) *reply {
 	s := q.segments
 	switch {
+	case h.cfg.Peers && s[0] == "plain":
+		return h.answerPlain(q)
 	case s[0] != "api":
 		return h.answerFile(q)
 	case len(s) > 5 && s[1] == "resolve-cache" && s[2] == "models":
@@ -85,7 +87,7 @@ func splitID(s []string, verbs ...string) (id string, rest []string) {
 
 // answerModel is everything below /api/models/ID.
 func (h *Hub) answerModel(q *request) *reply {
-	id, rest := splitID(q.segments[2:], "revision", "tree", "paths-info", "refs")
+	id, rest := splitID(q.segments[2:], "revision", "tree", "paths-info", "refs", "xet-read-token")
 	repo := h.lookup(id)
 	q.repo = id
 	if p := deny(q, repo, false); p != nil {
@@ -104,6 +106,8 @@ func (h *Hub) answerModel(q *request) *reply {
 		return p
 	case len(rest) == 0, len(rest) == 2 && rest[0] == "revision":
 		return h.info(q, repo, c)
+	case h.cfg.Peers && len(rest) == 2 && rest[0] == "xet-read-token":
+		return h.xetToken()
 	case len(rest) > 1 && rest[0] == "tree":
 		return h.tree(q, c, strings.Join(rest[2:], "/"))
 	case len(rest) == 2 && rest[0] == "paths-info" && q.Method == http.MethodPost:
@@ -197,6 +201,7 @@ type treeEntry struct {
 		Size        int64  `json:"size"`
 		PointerSize int    `json:"pointerSize"`
 	} `json:"lfs,omitempty"`
+	XetHash    string `json:"xetHash,omitempty"`
 	Path       string `json:"path"`
 	LastCommit any    `json:"lastCommit,omitempty"`
 	Security   any    `json:"securityFileStatus,omitempty"`
@@ -236,6 +241,11 @@ func (h *Hub) tree(q *request, c *commit, dir string) *reply {
 	}
 	if len(entries) == 0 && dir != "" {
 		return problem(http.StatusNotFound, "EntryNotFound", dir+" does not exist on \""+c.id+"\"")
+	}
+	for i := range entries {
+		if e := &entries[i]; h.cfg.Peers && e.LFS != nil {
+			e.XetHash = e.LFS.OID
+		}
 	}
 	page := 1000
 	if expand {

@@ -27,6 +27,7 @@ type Config struct {
 	Rate    int64         // bytes a second for each connection, 0 is no limit
 	Log     func(Entry)   // is told of every request before its reply begins; nil is nobody
 	Plan    *Plan         // faults and settings, nil is none
+	Peers   bool          // also serves what other programs mount: /plain/ORG/NAME/ and Xet's store
 }
 
 // Hub is a running hub. All methods are safe for parallel use.

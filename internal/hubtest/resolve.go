@@ -82,6 +82,9 @@ func (h *Hub) redirectLFS(id string, b *blob, hash hashes) *reply {
 	p.header.Set("Accept-Ranges", "bytes")
 	p.header.Set("X-Linked-Size", strconv.FormatInt(b.Size, 10))
 	p.header.Set("X-Linked-ETag", strconv.Quote(hash.sha256))
+	if h.cfg.Peers {
+		p.header.Set("X-Xet-Hash", hash.sha256)
+	}
 	return p
 }
 
@@ -169,6 +172,9 @@ func accessDenied(message string) *reply {
 // answerCDN is the CDN's answer to any request. It knows nothing of tokens. Its ETag is its own, unrelated to the hub's.
 func (h *Hub) answerCDN(q *request) *reply {
 	q.kind = kindData
+	if h.cfg.Peers && q.segments[0] == "xet" {
+		return h.answerXet(q)
+	}
 	v := q.URL.Query()
 	doc, err := base64.RawURLEncoding.DecodeString(v.Get("Policy"))
 	var x policy
