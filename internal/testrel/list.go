@@ -22,6 +22,8 @@ func entries() []entry {
 		{name: "qwen-fused", small: true, make: QwenFused},
 		{name: "twin-bf16", small: true, make: TwinBF16},
 		{name: "vl-fused", small: true, make: VLFused},
+		{name: "bench-fp8", group: benchGroup, make: BenchFP8},
+		{name: "bench-mxfp4", group: benchGroup, make: BenchMXFP4},
 		{name: "kimi-k3", make: KimiK3},
 		{name: "qwen3-30b-a3b", make: Qwen3A3B},
 		{name: "qwen3.8-max", make: Qwen38Max},
