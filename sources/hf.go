@@ -167,7 +167,7 @@ type revisionInfo struct {
 
 func (i *revisionInfo) gated() bool { return i.Gated != nil && i.Gated != false && i.Gated != "" }
 
-// readListing resolves the revision, reads the tree of its commit page by page, and makes sure that a gated repository's files can be
+// readListing resolves the revision, reads the tree of its commit page by page unless it was kept, and makes sure that a gated repository's files can be
 // read before anyone mounts it.
 func (s *hub) readListing(ctx context.Context) (*Listing, error) {
 	info, err := s.readInfo(ctx)
@@ -175,9 +175,13 @@ func (s *hub) readListing(ctx context.Context) (*Listing, error) {
 		return nil, err
 	}
 	l := &Listing{Name: s.name, Revision: info.SHA, Time: info.LastModified, Gated: info.gated() || info.Private, Complete: true}
-	t := &tree{}
-	if err := s.readTree(ctx, info.SHA, t); err != nil {
-		return nil, err
+	t := s.keptTree(info.SHA)
+	if t == nil {
+		t = &tree{}
+		if err := s.readTree(ctx, info.SHA, t); err != nil {
+			return nil, err
+		}
+		s.keepTree(info.SHA, t)
 	}
 	l.Files, l.Hidden = sift(t.entries, t.dirs...)
 	l.Hidden = append(l.Hidden, t.hidden...)

@@ -32,6 +32,8 @@ type Options struct {
 	UserAgent string
 	// Getenv reads the environment, nil for os.Getenv.
 	Getenv func(string) string
+	// Keep has the listings of commits from earlier runs, so that another List only asks which commit a branch is at; nil for none.
+	Keep Keeper
 	// Log gets warnings and the reasons of retries, never a secret; nil for none.
 	Log *slog.Logger
 	// Metrics counts; nil for none.

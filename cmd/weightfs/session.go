@@ -73,7 +73,7 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 		return nil, err
 	}
 	return &session{cache: c, views: views, kept: kept / int64(releases), options: &sources.Options{
-		TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
+		Keep: c, TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
 		UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
 	}}, nil
 }
@@ -115,6 +115,7 @@ func (s *session) Close() error {
 // opened is one release, listed and pinned; its headers are fetched when something needs them.
 type opened struct {
 	place
+	cache   *cache.Cache
 	views   []transform.View
 	listing *sources.Listing
 	files   *cache.Files
@@ -133,14 +134,24 @@ func (s *session) openRelease(ctx context.Context, p place, extra ...plan.Node) 
 	if err != nil {
 		return nil, err
 	}
-	o := &opened{place: p, views: s.views, listing: l, files: s.cache.Release(src, l)}
+	o := &opened{place: p, cache: s.cache, views: s.views, listing: l, files: s.cache.Release(src, l)}
 	o.reader = plan.NewReader(o.files, s.kept)
 	o.release = once(func(ctx context.Context) (*release.Release, error) { return release.Open(ctx, l, o.files) })
 	o.root = transform.TreeOf(s.views, l, o.release, extra...)
 	return o, nil
 }
 
-// openOne is what most commands do: a session with one release.
+// with is what most commands do: fn with one release, in a session of its own.
+func (s *settings) with(ctx context.Context, source string, fn func(context.Context, *opened) error) error {
+	session, o, err := s.openOne(ctx, source)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	return fn(ctx, o)
+}
+
+// openOne opens one release in a session of its own, which the caller closes.
 func (s *settings) openOne(ctx context.Context, arg string) (*session, *opened, error) {
 	p, err := parseSource(arg)
 	if err != nil {
