@@ -33,32 +33,32 @@ A copy that was stopped is taken up by the same command: parts that are there ar
 		Example: "  weightfs cp hf://Qwen/Qwen3-30B-A3B-FP8 bf16 ./qwen-bf16\n  weightfs cp ./model experts/native/blocks/L010/E003.bin",
 		Args:    args(2, 3),
 		RunE: func(c *cobra.Command, args []string) error {
-			session, o, err := set.openOne(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			defer session.Close()
-			cp := &copier{o: o, jobs: max(jobs, 1)}
-			files, err := cp.plan(c.Context(), cleanPath(args[1]), append(args, "")[2])
-			if err != nil {
-				return err
-			}
-			cp.bar = u.bar(cp.total, quiet)
-			err = cp.run(c.Context(), files)
-			cp.bar.Exit()
-			if err != nil {
-				return hinted{err, "run the same command again: what was copied is kept"}
-			}
-			if !quiet {
-				u.notef("copied %d files, %s (%s of it was there)", len(files), size(cp.total), size(cp.kept.Load()))
-			}
-			return nil
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error {
+				return u.cp(ctx, &copier{o: o, jobs: max(jobs, 1)}, cleanPath(args[1]), append(args, "")[2], quiet)
+			})
 		},
 	}
 	set.addTo(c.Flags())
 	c.Flags().IntVarP(&jobs, "jobs", "j", 4, "segments of 8 MiB copied at once")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
+}
+
+func (u *ui) cp(ctx context.Context, c *copier, p, dest string, quiet bool) error {
+	files, err := c.plan(ctx, p, dest)
+	if err != nil {
+		return err
+	}
+	c.bar = u.bar(c.total, quiet)
+	err = c.run(ctx, files)
+	c.bar.Exit()
+	if err != nil {
+		return hinted{err, "run the same command again: what was copied is kept"}
+	}
+	if !quiet {
+		u.notef("copied %d files, %s (%s of it was there)", len(files), size(c.total), size(c.kept.Load()))
+	}
+	return nil
 }
 
 // bar shows progress in bytes on stderr, if that is a terminal.

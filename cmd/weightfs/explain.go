@@ -31,28 +31,29 @@ those that there are, and the requests and bytes of reading all its files once.`
 			return args(2, 2)(c, a)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			session, o, err := set.openOne(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			defer session.Close()
-			if len(args) == 1 {
-				return u.explainRank(c.Context(), o, rank, of)
-			}
-			x, p, err := o.explain(c.Context(), cleanPath(args[1]))
-			if err != nil {
-				return err
-			}
-			if u.json {
-				return u.printJSON(x)
-			}
-			return u.explain(o, x, p)
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error {
+				if len(args) == 1 {
+					return u.explainRank(ctx, o, rank, of)
+				}
+				return u.explainFile(ctx, o, cleanPath(args[1]))
+			})
 		},
 	}
 	set.addTo(c.Flags())
 	c.Flags().IntVar(&rank, "rank", 0, "`R`, from 0")
 	c.Flags().IntVar(&of, "of", 0, "`N` ranks")
 	return c
+}
+
+func (u *ui) explainFile(ctx context.Context, o *opened, name string) error {
+	x, p, err := o.explain(ctx, name)
+	if err != nil {
+		return err
+	}
+	if u.json {
+		return u.printJSON(x)
+	}
+	return u.explain(o, x, p)
 }
 
 // explanation is what explain --json prints. Offsets count bytes, ends are exclusive; paths are those of the release.

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
 
 func newInspectCommand(u *ui) *cobra.Command {
 	var set settings
@@ -10,20 +14,17 @@ func newInspectCommand(u *ui) *cobra.Command {
 		Example: "  weightfs inspect hf://Qwen/Qwen3-30B-A3B-FP8\n  weightfs inspect --json ./model",
 		Args:    args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			session, o, err := set.openOne(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			defer session.Close()
-			s, err := o.summarise(c.Context())
-			if err != nil {
-				return err
-			}
-			if u.json {
-				return u.printJSON(s)
-			}
-			u.printf("%s", s.text())
-			return nil
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error {
+				s, err := o.summarise(ctx)
+				if err != nil {
+					return err
+				}
+				if u.json {
+					return u.printJSON(s)
+				}
+				u.printf("%s", s.text())
+				return nil
+			})
 		},
 	}
 	set.addTo(c.Flags())

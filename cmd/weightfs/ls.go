@@ -19,13 +19,10 @@ func newLsCommand(u *ui) *cobra.Command {
 		Example: "  weightfs ls hf://Qwen/Qwen3-30B-A3B-FP8\n  weightfs ls -lR ./model experts",
 		Args:    args(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			session, o, err := set.openOne(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			defer session.Close()
 			p := cleanPath(append(args, "")[1])
-			return (&lister{u, long, recursive}).list(c.Context(), o, p)
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error {
+				return (&lister{u, long, recursive}).list(ctx, o, p)
+			})
 		},
 	}
 	set.addTo(c.Flags())

@@ -64,7 +64,7 @@ Nothing is fetched but the list of files and the headers, until something is rea
 
 // run mounts and serves until the mount is gone.
 func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) (err error) {
-	tell := f.teller(u)
+	tell := f.teller()
 	var ready bool
 	defer func() {
 		if err != nil && !ready && f.readyFD > 0 {
@@ -88,15 +88,11 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	}
 	stop := make(chan os.Signal, 2)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
-	if f.readyFD > 0 {
-		// The directory that the daemon was started in must not stay in use.
-		if err := os.Chdir("/"); err != nil {
-			return err
-		}
-	}
 	ready = true
-	tell(nil)
-	if f.readyFD == 0 {
+	if f.readyFD > 0 {
+		os.Chdir("/") // the directory that the daemon was started in must not stay in use
+		tell(nil)
+	} else {
 		u.notef("%s is mounted on %s; interrupt this, or weightfs umount %s, to end it", m.name(), dir, dir)
 	}
 	m.fetchBehind(f.warm)
@@ -104,7 +100,7 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 }
 
 // teller tells the process that waits for a daemon that the mount answers (nil) or why it does not.
-func (f *mountFlags) teller(u *ui) func(error) {
+func (f *mountFlags) teller() func(error) {
 	if f.readyFD == 0 {
 		return func(error) {}
 	}
@@ -242,7 +238,7 @@ func (m *mounting) fetchBehind(globs []string) {
 	m.stop = cancel
 	for _, o := range m.releases {
 		go func() {
-			if _, err := o.release(ctx); err != nil && ctx.Err() == nil {
+			if _, err := o.root.Lookup(ctx, "README.md"); err != nil && ctx.Err() == nil {
 				m.log.Warn("the views have to wait", "source", o.listing.Name, "because", err.Error())
 			}
 			if err := o.warm(ctx, globs); err != nil && ctx.Err() == nil {

@@ -17,11 +17,16 @@ import (
 	"weightfs/fs"
 )
 
+// serveFlags are what serve can be told.
+type serveFlags struct {
+	mountFlags
+	listen   string
+	authFile string
+	door     fs.HTTPOptions
+}
+
 func newServeCommand(u *ui) *cobra.Command {
-	var f mountFlags
-	var listen string
-	var o fs.HTTPOptions
-	var tokenFile string
+	var f serveFlags
 	c := &cobra.Command{
 		Use:   "serve SOURCE...",
 		Short: "Serve the tree over HTTP, with ranges",
@@ -29,37 +34,38 @@ func newServeCommand(u *ui) *cobra.Command {
 Whoever reaches the address reads with your token; a gated or private source is served to other machines only with --auth-token-file.`,
 		Example: "  weightfs serve hf://Qwen/Qwen3-30B-A3B-FP8 --listen 127.0.0.1:8480",
 		Args:    args(1, -1),
-		RunE: func(c *cobra.Command, args []string) error {
-			var err error
-			if o.Token, err = readToken(tokenFile); err != nil {
-				return err
-			}
-			m, err := f.prepare(c.Context(), u, args)
-			if err != nil {
-				return err
-			}
-			defer m.close()
-			l, err := m.listen(listen, o.Token != "")
-			if err != nil {
-				return err
-			}
-			url := "http://" + l.Addr().String() + "/"
-			if u.json {
-				u.printLine(map[string]string{"url": url})
-			} else {
-				u.printf("%s\n", url)
-			}
-			m.fetchBehind(nil)
-			return m.serve(c.Context(), l, m.fs.Handler(o))
-		},
+		RunE:    func(c *cobra.Command, args []string) error { return f.run(c.Context(), u, args) },
 	}
 	f.addTo(c.Flags())
 	c.Flags().StringVar(&f.view, "view", "", "serve one `PATH` of the tree at the root")
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8480", "`ADDRESS` to listen on; port 0 is any free one")
-	c.Flags().StringSliceVar(&o.Hosts, "host", nil, "`NAME` that the server answers to beside localhost")
-	c.Flags().StringSliceVar(&o.Origins, "origin", nil, "`ORIGIN` (https://host) whose pages may read, beside pages of this machine")
-	c.Flags().StringVar(&tokenFile, "auth-token-file", "", "`FILE` with a token that every client must send")
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8480", "`ADDRESS` to listen on; port 0 is any free one")
+	c.Flags().StringSliceVar(&f.door.Hosts, "host", nil, "`NAME` that the server answers to beside localhost")
+	c.Flags().StringSliceVar(&f.door.Origins, "origin", nil, "`ORIGIN` (https://host) whose pages may read, beside pages of this machine")
+	c.Flags().StringVar(&f.authFile, "auth-token-file", "", "`FILE` with a token that every client must send")
 	return c
+}
+
+func (f *serveFlags) run(ctx context.Context, u *ui, sources []string) (err error) {
+	if f.door.Token, err = readToken(f.authFile); err != nil {
+		return err
+	}
+	m, err := f.prepare(ctx, u, sources)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	l, err := m.listen(f.listen, f.door.Token != "")
+	if err != nil {
+		return err
+	}
+	url := "http://" + l.Addr().String() + "/"
+	if u.json {
+		u.printLine(map[string]string{"url": url})
+	} else {
+		u.printf("%s\n", url)
+	}
+	m.fetchBehind(nil)
+	return m.serve(ctx, l, m.fs.Handler(f.door))
 }
 
 // readToken is the token in a file, "" for no file.

@@ -26,16 +26,11 @@ SHA-256 of large files on the Hub, git's hash of small ones. A file without one 
 		Example: "  weightfs verify hf://Qwen/Qwen3-30B-A3B-FP8 release/tokenizer.json",
 		Args:    args(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
-			session, o, err := set.openOne(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			defer session.Close()
 			paths := args[1:]
 			if len(paths) == 0 {
 				paths = []string{"release"}
 			}
-			return (&verifier{u: u, o: o}).verify(c.Context(), paths)
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error { return (&verifier{u: u, o: o}).verify(ctx, paths) })
 		},
 	}
 	set.addTo(c.Flags())

@@ -22,36 +22,31 @@ a directory; without one it is release. Nothing is computed.`,
 		Example: "  weightfs warm hf://Qwen/Qwen3-30B-A3B-FP8 resident\n  weightfs warm hf://Qwen/Qwen3-30B-A3B-FP8 'experts/native/blocks/L00?/*'",
 		Args:    args(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
-			session, o, err := set.openOne(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			defer session.Close()
 			globs := args[1:]
 			if len(globs) == 0 {
 				globs = []string{"release"}
 			}
-			spans, err := o.spansOf(c.Context(), globs)
-			if err != nil {
-				return err
-			}
-			total := lengthOf(spans)
-			bar := u.bar(total, quiet)
-			err = o.fetch(c.Context(), spans, func(n int64) { bar.Add64(n) })
-			bar.Exit()
-			if err != nil {
-				return err
-			}
-			if !quiet {
-				s := session.cache.Stats()
-				u.notef("%s are there, %s of it was fetched", size(total), size(s.BytesFetched))
-			}
-			return nil
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error { return u.warm(ctx, o, globs, quiet) })
 		},
 	}
 	set.addTo(c.Flags())
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
+}
+
+func (u *ui) warm(ctx context.Context, o *opened, globs []string, quiet bool) error {
+	spans, err := o.spansOf(ctx, globs)
+	if err != nil {
+		return err
+	}
+	total := lengthOf(spans)
+	bar := u.bar(total, quiet)
+	err = o.fetch(ctx, spans, func(n int64) { bar.Add64(n) })
+	bar.Exit()
+	if err == nil && !quiet {
+		u.notef("%s are there, %s of it was fetched", size(total), size(o.cache.Stats().BytesFetched))
+	}
+	return err
 }
 
 // warm fetches what the files that match are made from.
