@@ -1,3 +1,5 @@
+//go:build !purego
+
 package quant
 
 import (
@@ -55,7 +57,7 @@ func benchGroups() map[string]map[string]file {
 
 var benchConfig = Config{Method: "gptq", Bits: 0, Raw: []byte(`{"m":{"bits":4,"group_size":64},"group_size":64,"bits":6}`)}
 
-// benchCodec decodes all of a codec's output in windows of a mebibyte (or a tile, if that is more), each beside a copy of as many bytes. It
+// benchCodec decodes all of a codec's output in windows of 256 KiB (or a tile, if that is more), each beside a copy of as many bytes. It
 // reports medians over the windows, which other work on the machine does not move: the rate, and the ratio to copying.
 func benchCodec(b *testing.B, c plan.Codec, in [][]byte) {
 	b.Helper()
@@ -63,7 +65,7 @@ func benchCodec(b *testing.B, c plan.Codec, in [][]byte) {
 	for i := range src {
 		src[i], copied[i], dst[i] = byte(i), 1, 1
 	}
-	step := max(1<<20, c.Tile())
+	step := max(256<<10, c.Tile())
 	var decoding, copying []time.Duration
 	b.SetBytes(c.Len())
 	for b.Loop() {
@@ -98,6 +100,12 @@ func BenchmarkDecode(b *testing.B) {
 		}
 		m, in := recognise(b, files, config, nil)
 		b.Run(name, func(b *testing.B) { benchCodec(b, m.Codec, in) })
+		if c, ok := m.Codec.(*rowCodec); ok {
+			plain := *c
+			if plain.kernel, ok = scalar(c.kernel); ok {
+				b.Run(name+"/plain", func(b *testing.B) { benchCodec(b, &plain, in) })
+			}
+		}
 	}
 }
 
@@ -117,13 +125,21 @@ func BenchmarkEncode4(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Run(rule.String(), func(b *testing.B) {
-			dst := make([]byte, e.Data.Len())
+			const step = 64 << 10 // of data: 256 KiB of values
+			dst := make([]byte, step)
+			var times []time.Duration
 			b.SetBytes(int64(len(in)))
 			for b.Loop() {
-				if err := e.Data.Decode(dst, 0, [][]byte{in}); err != nil {
-					b.Fatal(err)
+				for off := int64(0); off < e.Data.Len(); off += step {
+					start := time.Now()
+					if err := e.Data.Decode(dst, off, [][]byte{in[4*off : 4*(off+step)]}); err != nil {
+						b.Fatal(err)
+					}
+					times = append(times, time.Since(start))
 				}
 			}
+			slices.Sort(times)
+			b.ReportMetric(4*step/float64(times[len(times)/2]), "GB/s")
 		})
 	}
 }

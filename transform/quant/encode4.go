@@ -47,7 +47,7 @@ func Encode4(inner plan.Codec, rows, cols, block int64, rule Rule) (Encoded, err
 	if block != 16 && block != 32 && block != 64 && block != 128 {
 		return Encoded{}, fmt.Errorf("4-bit blocks of %d columns are unknown", block)
 	}
-	c := encoder{inner: inner, rows: rows, cols: cols, block: block, blocks: ceilDiv(cols, block), rule: rule}
+	c := encoder{inner: inner, rows: rows, cols: cols, block: block, blocks: ceilDiv(cols, block), rule: rule, vector: vector()}
 	out := Encoded{Data: &encoded{c, partData}, Scales: &encoded{c, partScales}}
 	if rule != RuleORTSymmetric {
 		out.Zeros = &encoded{c, partZeros}
@@ -62,6 +62,7 @@ type encoder struct {
 	block      int64 // columns
 	blocks     int64 // in a row
 	rule       Rule
+	vector     bool // assembly may be used
 }
 
 // encodedPart is which of the tensors a codec makes.
@@ -208,23 +209,36 @@ func (c *encoded) encode(dst []byte, off, b0, b1 int64, values []byte) error {
 	var b block4
 	for i := b0; i < b1; i++ {
 		row, k := i/c.blocks, i%c.blocks
+		at := row*c.rowBytes() - off
+		if n := c.run(dst, at, k, min(b1-i, c.cols/c.block-k), values); n > 0 {
+			values, i = values[2*c.block*n:], i+n-1
+			continue
+		}
 		n := min(c.block, c.cols-k*c.block)
 		if !c.quantize(&b, values[:2*n]) {
 			return fmt.Errorf("row %d, block %d has a value or scale that is infinite or no number: %w", row, k, plan.ErrBadInput)
 		}
 		values = values[2*n:]
-		at := row*c.rowBytes() - off
-		switch c.part {
-		case partData:
-			c.pack(&b, int(n))
-			placeBytes(dst, at+k*c.block/2, b.codes[:c.block/2])
-		case partScales:
-			placeBytes(dst, at+2*k, binary.LittleEndian.AppendUint16(nil, b.scale))
-		default:
-			c.placeZero(dst, at+k/2, k, b.zero)
-		}
+		c.pack(&b, int(n))
+		c.put(dst, at, k, b.codes[:c.block/2], []uint16{b.scale}, []byte{b.zero})
 	}
 	return nil
+}
+
+// put copies what belongs to the part of consecutive blocks of one row, from block k on, to the row's bytes at dst[at:].
+func (c *encoded) put(dst []byte, at, k int64, codes []byte, scales []uint16, zeros []byte) {
+	switch c.part {
+	case partData:
+		placeBytes(dst, at+k*c.block/2, codes)
+	case partScales:
+		for i, s := range scales {
+			placeBytes(dst, at+2*(k+int64(i)), []byte{byte(s), byte(s >> 8)})
+		}
+	default:
+		for i, z := range zeros {
+			c.placeZero(dst, at+(k+int64(i))/2, k+int64(i), z)
+		}
+	}
 }
 
 // placeZero writes the nibble of block k of a row. The even block clears the other nibble.

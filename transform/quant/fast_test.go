@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"weightfs/fs/plan"
 )
 
 // reference is the reference kernel of a fast one; others are references themselves.
@@ -346,4 +348,43 @@ func TestFastColumnsEqualReference(t *testing.T) {
 			r.Fatalf("%s: window [%d, +%d) differs from the whole", c, off, n)
 		}
 	})
+}
+
+// TestEncodeEqualsReference compares the vectors' blocks with those of plain Go: zeros, single values, one sign, halves between codes, subnormals, random ones.
+func TestEncodeEqualsReference(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	var values []byte
+	block := func(value func(i int) float32) {
+		for i := range 32 {
+			values = append(values, le16(bf16(value(i)))...)
+		}
+	}
+	block(func(int) float32 { return 0 })
+	block(func(int) float32 { return float32(math.Copysign(0, -1)) })
+	for e := -140; e < 13; e++ {
+		p := float32(math.Ldexp(1, e))
+		block(func(i int) float32 { return p * float32(i) })
+		block(func(i int) float32 { return -p * float32(i) })
+		block(func(i int) float32 { return p * float32(i-16) / 2 })
+		block(func(i int) float32 { return p })
+		block(func(i int) float32 { return p * float32(r.NormFloat64()) })
+		block(func(i int) float32 { return p * float32(r.IntN(31)) / 30 })
+	}
+	for range 3000 {
+		low, span := uint16(0x3800+r.IntN(0x400)), 1+r.IntN(0x300)
+		block(func(int) float32 { return bf16Value(low + uint16(r.IntN(span)) | uint16(r.IntN(2))<<15) })
+	}
+	rows := int64(len(values) / 64)
+	e := encode4(t, values, rows, 32, 32, RuleORT)
+	for _, c := range []plan.Codec{e.Data, e.Scales, e.Zeros} {
+		plain := *c.(*encoded)
+		plain.vector = false
+		if got, want := whole(t, c, [][]byte{values}), whole(t, &plain, [][]byte{values}); !bytes.Equal(got, want) {
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("%s: byte %d is %02x, the reference has %02x", c, i, got[i], want[i])
+				}
+			}
+		}
+	}
 }

@@ -2,6 +2,8 @@
 
 package quant
 
+import "encoding/binary"
+
 func (k fp4) kernel() kernel { return fastFP4{k, vector()} }
 
 // fastFP4 decodes through a table of the 16 codes for every scale byte, built by the reference's arithmetic.
@@ -37,21 +39,36 @@ func (k fastFP4) decode(s *strip) error {
 }
 
 // row decodes row r from column c on.
-func (k fastFP4) row(s *strip, r, c int, t *fp4Tables, second float32) {
+func (k *fastFP4) row(s *strip, r, c int, t *fp4Tables, second float32) {
 	dst, data, scales := s.out1(r), s.at(0, r), s.at(1, r)
+	dst, data = dst[2*(c-s.c0):], data[(c-s.c0)/2:]
 	for c < s.c1 {
 		g := c / k.group
-		end := min(s.c1, (g+1)*k.group)
-		scale := scales[k.scaleIndex(s, r, g)]
-		if !t.made[scale] {
-			for i := range t.lut[scale] {
-				t.lut[scale][i] = bf16(e2m1Values[i] * k.combine(k.scale.at(scales, k.scaleIndex(s, r, g)), second))
-			}
-			t.made[scale] = true
+		n := min(s.c1, (g+1)*k.group) - c
+		at := g
+		if k.swizzled {
+			at = k.scaleIndex(s, r, g)
 		}
-		lookup4(dst[2*(c-s.c0):2*(end-s.c0)], data[(c-s.c0)/2:], &t.lut[scale], k.highFirst)
-		c = end
+		scale := scales[at]
+		if !t.made[scale] {
+			t.make(&k.fp4, scale, second)
+		}
+		if n == 16 {
+			lookup16Codes((*[32]byte)(dst), binary.LittleEndian.Uint64(data), &t.lut[scale], k.highFirst)
+		} else {
+			lookup4(dst[:2*n], data, &t.lut[scale], k.highFirst)
+		}
+		dst, data, c = dst[2*n:], data[n/2:], c+n
 	}
+}
+
+// make makes the table of a scale byte.
+func (t *fp4Tables) make(k *fp4, scale byte, second float32) {
+	combined := k.combine(k.scale.at([]byte{scale}, 0), second)
+	for i := range t.lut[scale] {
+		t.lut[scale][i] = bf16(e2m1Values[i] * combined)
+	}
+	t.made[scale] = true
 }
 
 // mxFP4 are the tables of all E8M0 scales.

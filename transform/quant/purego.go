@@ -9,3 +9,7 @@ func (k packed) kernel() kernel  { return refPacked{k} }
 func castKernel(dtype string) kernel { return refCast{castKinds[dtype]} }
 func (k gptq) kernel() colKernel     { return refGPTQ{k} }
 func (k bnb4) kernel() kernel        { return refBnb4{k} }
+
+func vector() bool { return false }
+
+func (c *encoded) run([]byte, int64, int64, int64, []byte) int64 { return 0 }

@@ -148,29 +148,32 @@ func (c *rowCodec) shared(row int64) int64 {
 	return k
 }
 
-// window is one call of Decode: the codec and the bytes it was given.
+// window is one call of Decode: the codec, the bytes it was given, and the strip at hand.
 type window struct {
 	c     *rowCodec
 	in    [][]byte
 	needs []plan.Need
+	s     strip
 }
 
 // strip decodes columns [c0, c1) of k rows from row on into dst.
 func (w *window) strip(dst []byte, row int64, k int, c0, c1 int64) error {
 	c := w.c
-	s := strip{
-		dst: dst, dstStride: int(2 * (c1 - c0)), row: row % c.out, rows: k, c0: int(c0), c1: int(c1),
-		in: make([][]byte, len(c.inputs)), stride: make([]int, len(c.inputs)),
+	if w.s.in == nil {
+		w.s.in, w.s.stride = make([][]byte, len(c.inputs)), make([]int, len(c.inputs))
 	}
+	s := &w.s
+	s.dst, s.dstStride, s.row, s.rows, s.c0, s.c1 = dst, int(2*(c1-c0)), row%c.out, k, int(c0), int(c1)
 	for i := range c.inputs {
 		in := &c.inputs[i]
 		start, end := c.span(in, row, c0, row+int64(k)-1, c1)
 		s.in[i] = w.in[i][start-w.needs[i].Start : end-w.needs[i].Start]
+		s.stride[i] = 0
 		if !in.whole && in.num == 1 && in.den == 1 {
 			s.stride[i] = int(in.rowBytes)
 		}
 	}
-	return c.kernel.decode(&s)
+	return c.kernel.decode(s)
 }
 
 // partial decodes bytes [x, x+len(dst)) of one row: whole units in place, what is left of a unit at either end through scratch space.

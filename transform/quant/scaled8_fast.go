@@ -21,6 +21,7 @@ const lutBlocks = 32
 type scaleTable struct {
 	how         scaleHow
 	scale, zero float32
+	vector      bool
 	planes      planes
 	lut         [256]uint16
 }
@@ -29,8 +30,8 @@ type scaleHow uint8
 
 const (
 	byTable  scaleHow = iota // lut
-	byPlanes                 // planes, in vectors of 32 codes, and lut for what is left of them
-	byVector                 // scale and zero, in vectors of 16 codes, and one by one
+	byPlanes                 // planes, in vectors of 32 codes, what is left by scale
+	byArithmetic             // scale and zero, in vectors of 16 codes if there are any, what is left one by one
 )
 
 func (k fastScaled8) decode(s *strip) error {
@@ -42,6 +43,9 @@ func (k fastScaled8) decode(s *strip) error {
 	case k.vector && k.bn == 32 && k.codes == e4m3Values && k.scale == numE8M0 && k.zero == numNone && s.c0%32 == 0:
 		return k.mx(s)
 	case k.integers():
+	case k.scale == numE8M0 && k.zero == numNone && rows*k.bn < lutMinimum:
+		k.byScale(s)
+		return nil
 	case rows*min(k.bn, s.c1-s.c0) < lutMinimum:
 		return refScaled8{k.scaled8}.decode(s)
 	}
@@ -51,9 +55,9 @@ func (k fastScaled8) decode(s *strip) error {
 	return nil
 }
 
-// integers says whether the codes are integers for the vector kernel.
+// integers says whether the codes are integers, which need no table.
 func (k *fastScaled8) integers() bool {
-	return k.vector && k.codes == i8Values && (k.zero == numNone || k.zero == numI8)
+	return k.codes == i8Values && (k.zero == numNone || k.zero == numI8)
 }
 
 // band decodes rows [r, r+rows), which share their scales.
@@ -85,15 +89,15 @@ func (k fastScaled8) build(t *scaleTable, s *strip, r, j int) {
 		t.zero = k.zero.at(s.at(2, r), j)
 	}
 	if k.integers() {
-		t.how = byVector
+		t.how, t.vector = byArithmetic, k.vector
 		return
 	}
 	t.how = byTable
 	if k.codes == e4m3Values && k.zero == numNone && plainE4M3(t.scale) {
 		e4m3Planes(&t.planes, t.scale)
-		t.fillE4M3()
-		if k.vector {
-			t.how = byPlanes
+		if t.how = byPlanes; !k.vector {
+			t.fillE4M3()
+			t.how = byTable
 		}
 		return
 	}
@@ -122,16 +126,39 @@ func (t *scaleTable) apply(dst, src []byte) {
 		if n >= 32 {
 			lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes), n/32)
 		}
-		lookup8(dst[n&^31*2:], src[n&^31:], &t.lut)
-	case byVector:
-		if n >= 16 {
-			affineSigned(&dst[0], &src[0], n/16, t.zero, t.scale, 0)
+		for i := n &^ 31; i < n; i++ {
+			putBF16(dst, i, e4m3Values[src[i]]*t.scale)
 		}
-		for i := n &^ 15; i < n; i++ {
-			putBF16(dst, i, (float32(int8(src[i]))-t.zero)*t.scale)
+	case byArithmetic:
+		if v := n / 16; t.vector && v > 0 {
+			affineSigned(&dst[0], &src[0], v, t.zero, t.scale, 0)
+			dst, src = dst[32*v:], src[16*v:]
+		}
+		for i, code := range src {
+			putBF16(dst, i, (float32(int8(code))-t.zero)*t.scale)
 		}
 	default:
 		lookup8(dst, src, &t.lut)
+	}
+}
+
+// byScale decodes small groups with one-byte scales through a table for each scale that occurs.
+func (k fastScaled8) byScale(s *strip) {
+	var tables [256]*scaleTable
+	for r := range s.rows {
+		dst, data, scales := s.out1(r), s.at(0, r), s.at(1, r)
+		for c := s.c0; c < s.c1; {
+			j := c / k.bn
+			n := min(s.c1, (j+1)*k.bn) - c
+			t := tables[scales[j]]
+			if t == nil {
+				t = new(scaleTable)
+				k.build(t, s, r, j)
+				tables[scales[j]] = t
+			}
+			t.apply(dst[:2*n], data[:n])
+			dst, data, c = dst[2*n:], data[n:], c+n
+		}
 	}
 }
 

@@ -24,16 +24,9 @@ func lookup8(dst, src []byte, lut *[256]uint16) {
 
 // lookup4 replaces nibbles by their table entries until dst is full.
 func lookup4(dst, src []byte, lut *[16]uint16, highFirst bool) {
-	for len(dst) >= 16 && len(src) >= 4 {
-		v := uint64(binary.LittleEndian.Uint32(src))
-		if highFirst {
-			v = v>>4&0x0F0F0F0F | v<<4&0xF0F0F0F0
-		}
-		lo := uint64(lut[v&15]) | uint64(lut[v>>4&15])<<16 | uint64(lut[v>>8&15])<<32 | uint64(lut[v>>12&15])<<48
-		hi := uint64(lut[v>>16&15]) | uint64(lut[v>>20&15])<<16 | uint64(lut[v>>24&15])<<32 | uint64(lut[v>>28&15])<<48
-		binary.LittleEndian.PutUint64(dst, lo)
-		binary.LittleEndian.PutUint64(dst[8:], hi)
-		dst, src = dst[16:], src[4:]
+	for len(dst) >= 32 && len(src) >= 8 {
+		lookup16Codes((*[32]byte)(dst), binary.LittleEndian.Uint64(src), lut, highFirst)
+		dst, src = dst[32:], src[8:]
 	}
 	for i := 0; 2*i < len(dst); i++ {
 		v := src[i/2]
@@ -42,6 +35,21 @@ func lookup4(dst, src []byte, lut *[16]uint16, highFirst bool) {
 		}
 		binary.LittleEndian.PutUint16(dst[2*i:], lut[v&15])
 	}
+}
+
+// lookup16Codes replaces 16 nibbles.
+func lookup16Codes(dst *[32]byte, v uint64, lut *[16]uint16, highFirst bool) {
+	if highFirst {
+		v = v>>4&0x0F0F0F0F0F0F0F0F | v<<4&0xF0F0F0F0F0F0F0F0
+	}
+	a := uint64(lut[v&15]) | uint64(lut[v>>4&15])<<16 | uint64(lut[v>>8&15])<<32 | uint64(lut[v>>12&15])<<48
+	b := uint64(lut[v>>16&15]) | uint64(lut[v>>20&15])<<16 | uint64(lut[v>>24&15])<<32 | uint64(lut[v>>28&15])<<48
+	c := uint64(lut[v>>32&15]) | uint64(lut[v>>36&15])<<16 | uint64(lut[v>>40&15])<<32 | uint64(lut[v>>44&15])<<48
+	d := uint64(lut[v>>48&15]) | uint64(lut[v>>52&15])<<16 | uint64(lut[v>>56&15])<<32 | uint64(lut[v>>60])<<48
+	binary.LittleEndian.PutUint64(dst[:], a)
+	binary.LittleEndian.PutUint64(dst[8:], b)
+	binary.LittleEndian.PutUint64(dst[16:], c)
+	binary.LittleEndian.PutUint64(dst[24:], d)
 }
 
 // planes is a table of 16 entries as the assembly wants it: 16 low bytes, then 16 high bytes.

@@ -110,37 +110,55 @@ func (t *transposed) decode(dst []byte, off int64, p part, needs []plan.Need, in
 	end := min(off+int64(len(dst)), (p.expert*t.in+p.k1)*rb)
 	k := p.k1 - p.k0
 	stripe := make([]byte, 2*k*stripeRows)
+	w := window{c: t.inner, needs: make([]plan.Need, len(t.inner.inputs)), in: make([][]byte, len(t.inner.inputs))}
+	data := len(needs) - len(w.in) + 1 // ranges of the data
+	copy(w.needs[1:], needs[data:])
+	copy(w.in[1:], in[data:])
 	for o := p.o0; o < p.o1; o += stripeRows {
 		rows := min(stripeRows, p.o1-o)
-		if err := t.stripe(stripe, p, o, rows, needs, in); err != nil {
-			return 0, err
+		for i := range rows {
+			j := 0
+			if data > 1 {
+				j = int(o + i - p.o0)
+			}
+			w.needs[0], w.in[0] = needs[j], in[j]
+			if err := w.partial(stripe[2*k*i:2*k*(i+1)], p.expert*t.out+o+i, 2*p.k0); err != nil {
+				return 0, err
+			}
 		}
-		for i := range k {
-			writeColumn(dst[:end-off], begin+i*rb+2*o-off, stripe[2*i:], int(rows), int(2*k))
-		}
+		writeColumns(dst[:end-off], begin+2*o-off, rb, stripe, int(rows), int(k))
 	}
 	return end - off, nil
 }
 
-// stripe decodes columns [k0, k1) of inner rows [o, o+rows) of the part's expert.
-func (t *transposed) stripe(dst []byte, p part, o, rows int64, needs []plan.Need, in [][]byte) error {
-	c := t.inner
-	data := len(needs) - len(c.inputs) + 1 // ranges of the data
-	for i := range rows {
-		w := window{c: c, needs: make([]plan.Need, len(c.inputs)), in: make([][]byte, len(c.inputs))}
-		j := 0
-		if data > 1 {
-			j = int(o + i - p.o0)
+// writeColumns writes the transpose of src, rows of k elements, to rows of dst that lie rb bytes apart, the first from byte at on. at may lie
+// before dst, and rows reach beyond it; what does is left out.
+func writeColumns(dst []byte, at, rb int64, src []byte, rows, k int) {
+	for i := 0; i < k; i++ {
+		to := at + int64(i)*rb
+		if i+4 <= k && rows%4 == 0 && to >= 0 && to+3*rb+2*int64(rows) <= int64(len(dst)) {
+			for r := 0; r < rows; r += 4 {
+				square(dst[to+2*int64(r):], rb, src[2*(r*k+i):], 2*k)
+			}
+			i += 3
+			continue
 		}
-		w.needs[0], w.in[0] = needs[j], in[j]
-		copy(w.needs[1:], needs[data:])
-		copy(w.in[1:], in[data:])
-		k := 2 * (p.k1 - p.k0)
-		if err := w.partial(dst[i*k:(i+1)*k], p.expert*t.out+o+i, 2*p.k0); err != nil {
-			return err
-		}
+		writeColumn(dst, to, src[2*i:], rows, 2*k)
 	}
-	return nil
+}
+
+// square transposes 4 rows of 4 elements.
+func square(dst []byte, dstStride int64, src []byte, stride int) {
+	a, b := binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[stride:])
+	c, d := binary.LittleEndian.Uint64(src[2*stride:]), binary.LittleEndian.Uint64(src[3*stride:])
+	const even, low = 0x0000FFFF0000FFFF, 0xFFFFFFFF
+	// Exchange within pairs of rows, then between the pairs.
+	ab, ba := a&even|b&even<<16, a>>16&even|b&^even
+	cd, dc := c&even|d&even<<16, c>>16&even|d&^even
+	binary.LittleEndian.PutUint64(dst, ab&low|cd<<32)
+	binary.LittleEndian.PutUint64(dst[dstStride:], ba&low|dc<<32)
+	binary.LittleEndian.PutUint64(dst[2*dstStride:], ab>>32|cd&^low)
+	binary.LittleEndian.PutUint64(dst[3*dstStride:], ba>>32|dc&^low)
 }
 
 // writeColumn copies n elements of src, stride bytes apart, to consecutive elements of dst from byte at on; at may lie before dst or the
