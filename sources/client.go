@@ -206,8 +206,9 @@ func (c *client) roundTrip(ctx context.Context, r request, g *gate) (*reply, err
 		if slow := net.Error(nil); errors.As(err, &slow) && slow.Timeout() {
 			c.closeIdle()
 		}
-		return nil, transportError(ctx, r.url, err)
+		return nil, transportError(ctx, r.url, g.answered.Load(), err)
 	}
+	g.answered.Store(true)
 	rep.Body = &watched{body: rep.Body, ctx: ctx, url: r.url, inner: inner, cancel: cancel, o: c.o, left: c.o.stall(), leave: g.leave}
 	return rep, nil
 }
@@ -289,7 +290,7 @@ func (w *watched) why(err error) error {
 		w.o.net().closeIdle()
 		err = temporary("%w: less than %d bytes in %s", errStall, stallBytes, w.o.stall())
 	}
-	return transportError(w.ctx, w.url, err)
+	return transportError(w.ctx, w.url, true, err)
 }
 
 func (w *watched) Close() error {

@@ -14,7 +14,8 @@ import (
 )
 
 // ErrBroken is a reply that breaks the rules of HTTP ranges: another range, a missing Content-Range, an encoding nobody asked for, a
-// body of another length. It is temporary, since a proxy in the way may give one such reply, but [Retry] gives up at the third.
+// body of another length. It is temporary, since a proxy in the way may give such a reply, but [Retry] gives up at the third in a row of a
+// server that never gave a right one.
 var ErrBroken = errors.New("reply refused")
 
 // temporary is a temporary failure with its reason.
@@ -24,10 +25,13 @@ func temporary(format string, a ...any) error {
 
 // broken is a reply that is refused, with its reason.
 func broken(format string, a ...any) error {
-	return &brokenError{fmt.Sprintf(format, a...)}
+	return &brokenError{reason: fmt.Sprintf(format, a...)}
 }
 
-type brokenError struct{ reason string }
+type brokenError struct {
+	reason  string
+	passing bool // the server knows better: it gave right replies before
+}
 
 func (e *brokenError) Error() string   { return "reply refused: " + e.reason }
 func (e *brokenError) Unwrap() []error { return []error{ErrBroken, ErrTemporary} }
@@ -56,8 +60,9 @@ func hostPort(u *url.URL) string {
 }
 
 // transportError says what kind of failure err is that the transport gave instead of a reply or in the middle of a body. What the
-// caller's own context ended stays as it is.
-func transportError(ctx context.Context, u *url.URL, err error) error {
+// caller's own context ended stays as it is. A certificate that is not good is no reason to wait, but where the server had a good one before
+// (known), someone is in the way who may go.
+func transportError(ctx context.Context, u *url.URL, known bool, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", place(u), context.Cause(ctx))
 	}
@@ -70,7 +75,7 @@ func transportError(ctx context.Context, u *url.URL, err error) error {
 	switch {
 	case errors.Is(err, ErrTemporary), errors.Is(err, errRefusedAddress):
 		return fmt.Errorf("%s: %w", place(u), err)
-	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &plainHTTP):
+	case !known && (errors.As(err, &cert) || errors.As(err, &unknown) || errors.As(err, &plainHTTP)):
 		return fmt.Errorf("%s: TLS: %w", place(u), err)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return temporary("%s: no such host (no network?)", place(u))

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +18,9 @@ const (
 
 // gate holds back all requests to one host: a number of slots, and a time before which nothing is sent.
 type gate struct {
-	slots chan struct{}
+	slots    chan struct{}
+	answered atomic.Bool // the host gave a reply before
+	ranged   atomic.Bool // and a right one to a range
 
 	mu     sync.Mutex // guards the fields below
 	until  time.Time

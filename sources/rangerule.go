@@ -108,7 +108,7 @@ func (r ranged) accept206(resp *http.Response) error {
 func (r ranged) accept200(resp *http.Response) error {
 	switch {
 	case r.n != r.size && r.size > maxWhole:
-		return broken("200 with the whole file for bytes %d-%d: the server does not know ranges", r.off, r.off+r.n-1)
+		return broken("200 with the whole file for bytes %d-%d: the server does not know ranges, which weightfs needs", r.off, r.off+r.n-1)
 	case r.pin.differs(validatorOf(resp.Header)) != "":
 		return broken("200 with %s", r.pin.differs(validatorOf(resp.Header)))
 	}

@@ -76,6 +76,18 @@ func (r *remoteReader) Read(p []byte) (int, error) {
 
 // getRange asks for one range and returns its bytes, and the validator of the reply.
 func (c *client) getRange(ctx context.Context, r request, rg ranged) (io.ReadCloser, validator, error) {
+	g := c.gate(r.url)
+	body, v, err := c.askRange(ctx, r, rg)
+	var refused *brokenError
+	if errors.As(err, &refused) {
+		refused.passing = g.ranged.Load()
+	} else if err == nil {
+		g.ranged.Store(true)
+	}
+	return body, v, err
+}
+
+func (c *client) askRange(ctx context.Context, r request, rg ranged) (io.ReadCloser, validator, error) {
 	if r.method = http.MethodGet; r.header == nil {
 		r.header = http.Header{}
 	}

@@ -14,13 +14,13 @@ const (
 	mostPause  = 8 * time.Second
 	// apiTries is how often List asks the server before it gives up: about 8 s of trying.
 	apiTries = 6
-	// brokenTries is how many replies in a row may break the rules.
+	// brokenTries is how many replies in a row may break the rules, of a server that never kept them.
 	brokenTries = 3
 )
 
 // Retry calls op until it succeeds, fails for good, or ctx ends, with a pause between the calls that grows from a quarter of a second
 // to eight, give or take a half. Failures that are ErrTemporary are worth another call; of replies that break the range rule
-// ([ErrBroken]) the third in a row is the last. A pause that a host asked for is waited out before the next request is sent, by
+// ([ErrBroken]), from a server that never kept it, the third in a row is the last. A pause that a host asked for is waited out before the next request is sent, by
 // everyone. The error is that of the last call; it is also the context's if that ended the trying.
 func Retry(ctx context.Context, op func(context.Context) error) error {
 	return retry(ctx, 0, func(error, time.Duration) {}, op)
@@ -34,7 +34,7 @@ func retry(ctx context.Context, tries int, again func(error, time.Duration), op 
 		if err == nil || !errors.Is(err, ErrTemporary) {
 			return err
 		}
-		if refused++; !errors.Is(err, ErrBroken) {
+		if refused++; !refusedForGood(err) {
 			refused = 0
 		}
 		if refused == brokenTries || try == tries {
@@ -46,6 +46,12 @@ func retry(ctx context.Context, tries int, again func(error, time.Duration), op 
 			return fmt.Errorf("%w (tried %d times: %w)", err, try, cause)
 		}
 	}
+}
+
+// refusedForGood reports whether err is a refused reply of a server that never gave a right one.
+func refusedForGood(err error) bool {
+	var b *brokenError
+	return errors.As(err, &b) && !b.passing
 }
 
 // sleep waits for d, or for the end of ctx and returns why that ended.

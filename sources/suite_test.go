@@ -2,6 +2,8 @@ package sources_test
 
 import (
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +89,16 @@ func TestHTTPFile(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T) (sources.Source, sourcetest.Truth) {
 		s := sourcetest.Start(t, &sourcetest.Server{Files: sourcetest.Small()})
 		return newHTTP(t, s.HubURL+"/plain/model-00001-of-00002.safetensors?x=1", options(t)), s.Files
+	})
+}
+
+// TestHTTPFileServer reads from the standard library's file server.
+func TestHTTPFileServer(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T) (sources.Source, sourcetest.Truth) {
+		truth := withIndex(sourcetest.Small())
+		srv := httptest.NewServer(http.FileServer(http.Dir(write(t, truth))))
+		t.Cleanup(srv.Close)
+		return newHTTP(t, srv.URL, options(t)), truth
 	})
 }
 

@@ -469,6 +469,31 @@ func TestRandomFailures(t *testing.T) {
 	})
 }
 
+// TestBrokenForAWhile: something in the way of a server that kept the rule before is waited out.
+func TestBrokenForAWhile(t *testing.T) {
+	s := &sourcetest.Server{}
+	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		b := open(t, src, shard)
+		if _, err := read(t, s, b, shard, 0, 10); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now().Add(30 * time.Second)
+		s.Inject(sourcetest.Fault{Kind: "data", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
+			if time.Now().Before(end) {
+				sourcetest.Status(200, "Content-Type: text/html")(w, r, right)
+				return
+			}
+			right.ServeHTTP(w, r)
+		}})
+		if err := retried(t, s, b, shard, 5, 10, time.Minute); err != nil {
+			t.Error(err)
+		}
+		if n := count(s.Log(0), "data"); n > 12 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
 // TestBrokenForGood: a server that always breaks the rule is not asked for ever.
 func TestBrokenForGood(t *testing.T) {
 	s := &sourcetest.Server{}
