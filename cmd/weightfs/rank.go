@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 
 	"weightfs/fs/plan"
-	"weightfs/sources/release"
+	"weightfs/transform"
 )
 
 // rankCost is what one rank of an expert-parallel group costs, as explain --rank --json prints it.
@@ -21,9 +22,6 @@ type rankCost struct {
 }
 
 func (u *ui) explainRank(ctx context.Context, o *opened, rank, of int) error {
-	if of < 1 || rank < 0 || rank >= of {
-		return usageError{fmt.Sprintf("there is no rank %d of %d", rank, of), "ranks count from 0: --rank 3 --of 16"}
-	}
 	c, err := o.costOfRank(ctx, rank, of)
 	if err != nil {
 		return err
@@ -41,62 +39,28 @@ func (o *opened) costOfRank(ctx context.Context, rank, of int) (*rankCost, error
 	if err != nil {
 		return nil, err
 	}
-	c := &rankCost{Rank: rank, Of: of, ReleaseFiles: len(rel.Shards), ExpertFiles: len(expertShards(rel, rank, of))}
+	files, err := transform.Rank(rel, rank, of)
+	var absent *transform.Absent
+	if err != nil && !errors.As(err, &absent) {
+		return nil, usageError{err.Error(), "ranks count from 0: --rank 3 --of 16"}
+	} else if err != nil {
+		return nil, err
+	}
+	c := &rankCost{Rank: rank, Of: of, ExpertFiles: len(files.ExpertFiles), Files: len(files.Files), ReleaseFiles: len(files.ReleaseFiles)}
 	dir := path.Join("ranks", fmt.Sprint(of), fmt.Sprint(rank))
 	n, err := o.find(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	shard := map[int]bool{}
-	for _, s := range rel.Shards {
-		shard[s.File] = false
-	}
 	asker := o.newAsker()
-	err = walk(ctx, n, dir, func(file string, x plan.Node) error {
+	return c, walk(ctx, n, dir, func(file string, x plan.Node) error {
 		p, err := x.Open(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
-		}
-		for _, s := range p.Spans(0, p.Size) {
-			if _, ok := shard[s.File]; ok {
-				shard[s.File] = true
-			}
 		}
 		sent := requests(asker, p)
 		c.Requests += len(sent)
 		c.Bytes += lengthOf(sent)
 		return nil
 	})
-	for _, read := range shard {
-		if read {
-			c.Files++
-		}
-	}
-	return c, err
-}
-
-// expertShards is the shards that hold routed experts of a rank: its contiguous run of every layer's, the first ranks having one more
-// where they do not divide.
-func expertShards(rel *release.Release, rank, of int) map[int32]bool {
-	shards := map[int32]bool{}
-	for _, x := range []*release.Experts{rel.Experts, rel.MTP} {
-		if x == nil {
-			continue
-		}
-		each, more := x.PerLayer/of, x.PerLayer%of
-		first := rank*each + min(rank, more)
-		end := first + each
-		if rank < more {
-			end++
-		}
-		for p := range x.Parts {
-			for layer := range x.Layers {
-				for e := first; e < end; e++ {
-					ref, _ := x.Parts[p].Ref(layer, e, x.PerLayer)
-					shards[ref.Shard] = true
-				}
-			}
-		}
-	}
-	return shards
 }
