@@ -120,7 +120,7 @@ var damage = []struct {
 	{"all gone", func(t *testing.T, d, _ string) { must(t, os.RemoveAll(filepath.Dir(filepath.Dir(d)))) }, true},
 }
 
-const damageSize = 5<<20 + 3
+const damageSize = 2<<20 + 300<<10 + 3
 
 // flip flips one bit of the data or map file; negative offsets count from the end.
 func flip(ext string, at int64, bit int) func(t *testing.T, data, log string) {

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -26,16 +26,20 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// noise is what the bytes of all fake files are cut from. Its length is a prime, so that no two cells of a file are alike.
+var noise = sync.OnceValue(func() []byte {
+	p := make([]byte, 1_000_003)
+	rand.NewChaCha8([32]byte{1}).Read(p)
+	return p
+})
+
 // fill writes the bytes of a file from off: a function of the seed and the offset alone.
 func fill(p []byte, seed uint64, off int64) {
+	from := noise()
+	at := int(seed%1000*7919+uint64(off)) % len(from)
 	for len(p) > 0 {
-		x := seed + uint64(off/8+1)*0x9e3779b97f4a7c15
-		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-		x = (x ^ x>>27) * 0x94d049bb133111eb
-		var word [8]byte
-		binary.LittleEndian.PutUint64(word[:], x^x>>31)
-		n := copy(p, word[off%8:])
-		p, off = p[n:], off+int64(n)
+		n := copy(p, from[at:])
+		p, at = p[n:], 0
 	}
 }
 
@@ -87,7 +91,7 @@ func newFake(files ...fakeFile) *fakeSource {
 	slices.SortFunc(files, func(a, b fakeFile) int { return strings.Compare(a.path, b.path) })
 	for i := range files {
 		if files[i].seed == 0 {
-			files[i].seed = uint64(i+1) << 32
+			files[i].seed = uint64(i + 1)
 		}
 		if files[i].data != nil {
 			files[i].size = int64(len(files[i].data))

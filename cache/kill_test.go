@@ -42,7 +42,7 @@ func TestKillChild(t *testing.T) {
 // whether by the next process or by a second one beside it.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
-	rounds := 12
+	rounds := 8
 	if testing.Short() {
 		rounds = 3
 	}
