@@ -2,6 +2,8 @@ package sources
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/netip"
 )
@@ -22,4 +24,12 @@ func SetPrivate(o *Options, private func(netip.Addr) bool) *Options {
 func SetNetwork(o *Options, dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	c := o.net()
 	c.open.DialContext, c.guarded.DialContext = dial, dial
+}
+
+// SetRoots makes o trust the authorities of a pool.
+func SetRoots(o *Options, pool *x509.CertPool) *Options {
+	c := o.net()
+	c.open.TLSClientConfig = &tls.Config{RootCAs: pool}
+	c.guarded.TLSClientConfig = &tls.Config{RootCAs: pool}
+	return o
 }

@@ -17,14 +17,14 @@ import (
 
 const (
 	shard = "model-00001-of-00002.safetensors"
-	big   = "model-00003-of-00003.safetensors"
+	large = "model-00003-of-00003.safetensors"
 )
 
 // remotes are the two sources that ask for ranges over HTTP, and the kind that their data requests have in the ledger.
 func remotes(t *testing.T, run func(t *testing.T, kind string, s *sourcetest.Server, fresh func(t testing.TB) sources.Source)) {
-	files := withIndex(append(sourcetest.Small(), sourcetest.Synthetic(big, 3<<20)))
+	files := withIndex(append(sourcetest.Small(), sourcetest.Synthetic(large, 3<<20)))
 	files[len(files)-1] = sourcetest.Bytes("model.safetensors.index.json", bytes.Replace(files[len(files)-1].Slice(0, files[len(files)-1].Size),
-		[]byte(`"weight_map": {`), []byte(`"weight_map": {"z": "`+big+`", `), 1))
+		[]byte(`"weight_map": {`), []byte(`"weight_map": {"z": "`+large+`", `), 1))
 	t.Run("Hub", func(t *testing.T) {
 		s := sourcetest.Start(t, &sourcetest.Server{Files: files})
 		run(t, "data", s, func(t testing.TB) sources.Source { return newHub(t, s, options(t)) })
@@ -226,7 +226,7 @@ func TestChangedSticks(t *testing.T) {
 		if l := s.Log(mark); len(l) > 0 {
 			t.Errorf("it was asked for again: %v", l)
 		}
-		if _, err := read(t, s, open(t, src, big), big, 0, 10); err != nil {
+		if _, err := read(t, s, open(t, src, large), large, 0, 10); err != nil {
 			t.Errorf("another file: %v", err)
 		}
 	})
@@ -237,15 +237,15 @@ func TestChangedSticks(t *testing.T) {
 func TestWholeReplies(t *testing.T) {
 	remotes(t, func(t *testing.T, kind string, s *sourcetest.Server, fresh func(testing.TB) sources.Source) {
 		src := fresh(t)
-		bigFile, small := open(t, src, big), open(t, src, shard)
+		bigFile, small := open(t, src, large), open(t, src, shard)
 		s.Inject(sourcetest.Fault{Kind: kind, Do: sourcetest.Whole})
 		if _, err := read(t, s, small, shard, 5, 1000); err != nil {
 			t.Errorf("a range of a small file: %v", err)
 		}
-		if _, err := read(t, s, bigFile, big, 0, bigFile.Size()); err != nil {
+		if _, err := read(t, s, bigFile, large, 0, bigFile.Size()); err != nil {
 			t.Errorf("the whole of a big one: %v", err)
 		}
-		if got, err := read(t, s, bigFile, big, 5, 1000); !errors.Is(err, sources.ErrBroken) || got != nil {
+		if got, err := read(t, s, bigFile, large, 5, 1000); !errors.Is(err, sources.ErrBroken) || got != nil {
 			t.Errorf("a range of a big one: %v", err)
 		}
 	})
