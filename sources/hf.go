@@ -158,14 +158,20 @@ func hubID(e Entry) ID {
 
 // revisionInfo is what a reader needs of the Hub's description of a repository at a revision.
 type revisionInfo struct {
-	SHA          string    `json:"sha"`
-	LastModified time.Time `json:"lastModified"`
-	Gated        any       `json:"gated"` // false, "auto" or "manual"
-	Private      bool      `json:"private"`
-	Disabled     bool      `json:"disabled"`
+	SHA          string          `json:"sha"`
+	LastModified time.Time       `json:"lastModified"`
+	Gated        json.RawMessage `json:"gated"` // false, "auto" or "manual"
+	Private      bool            `json:"private"`
+	Disabled     bool            `json:"disabled"`
 }
 
-func (i *revisionInfo) gated() bool { return i.Gated != nil && i.Gated != false && i.Gated != "" }
+func (i *revisionInfo) gated() bool {
+	switch string(i.Gated) {
+	case "", "null", "false", `""`:
+		return false
+	}
+	return true
+}
 
 // readListing resolves the revision, reads the tree of its commit page by page unless it was kept, and makes sure that a gated repository's files can be
 // read before anyone mounts it.

@@ -45,7 +45,7 @@ func (s *hub) keepTree(commit string, t *tree) {
 	if s.o.Keep == nil {
 		return
 	}
-	if doc, err := json.Marshal(keptListing{commit, t.entries, t.dirs, t.hidden}); err == nil {
+	if doc, err := json.Marshal(keptListing{commit, t.entries, t.dirs, t.hidden}); err == nil && len(doc) <= maxKept {
 		s.o.Keep.StoreDocument(s.listingKey(commit), doc)
 	}
 }

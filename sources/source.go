@@ -2,6 +2,11 @@
 //
 // A [Source] is pinned: its listing never changes, and every byte a [Blob] returns is a byte of that pinned file or the read fails
 // with [ErrChanged]. Every failure is an [*Error] that names the file and the range; the sentinels below say what kind it is.
+//
+// There are three sources, [Dir], [HTTP] and [Hub]. The remote ones share an [*Options]: settings, connections, the pauses that hosts ask
+// for, counters. A range goes one way down: the blob's Stream, the file's address (a fixed URL, or one that the Hub signed), the client (gate,
+// connection, redirects, watchdog), the rule that a reply must keep, and its body. Nothing below Stream is tried twice, but for an
+// address that is over; [Retry] is for the caller.
 package sources
 
 import (
