@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"github.com/schollz/progressbar/v3"
@@ -105,7 +106,7 @@ func (c *copier) plan(ctx context.Context, p, dest string) ([]*copyFile, error) 
 	base := p
 	if n.Dir == nil {
 		base = path.Dir(p)
-		if info, err := os.Stat(dest); dest == "" || err == nil && info.IsDir() {
+		if info, err := os.Stat(dest); dest == "" || strings.HasSuffix(dest, "/") || err == nil && info.IsDir() {
 			dest = filepath.Join(dest, path.Base(p))
 		}
 	} else if dest == "" {

@@ -58,6 +58,7 @@ func (f *mountFlags) daemonArgs(sources []string, dir string) []string {
 	flag("view", f.view)
 	flag("cache-dir", f.cacheDir)
 	flag("token-file", f.tokenFile)
+	flag("on-error", f.onError.String())
 	for _, p := range f.presets {
 		flag("preset", p)
 	}
@@ -137,6 +138,8 @@ func (f *mountFlags) fstabOption(o string) error {
 		return f.memory.Set(value)
 	case "token_file":
 		f.tokenFile = value
+	case "on_error":
+		return f.onError.Set(value)
 	case "allow_other":
 		f.allowOther = true
 	case "token":
@@ -145,7 +148,7 @@ func (f *mountFlags) fstabOption(o string) error {
 		"user", "nouser", "users", "owner", "group", "_netdev", "nofail", "default_permissions":
 	default:
 		if !strings.HasPrefix(key, "x-") {
-			return usageError{fmt.Sprintf("unknown mount option %q", key), "known: view, cache_dir, cache_size, memory, token_file, allow_other"}
+			return usageError{fmt.Sprintf("unknown mount option %q", key), "known: view, cache_dir, cache_size, memory, token_file, on_error, allow_other"}
 		}
 	}
 	return nil

@@ -53,6 +53,7 @@ Nothing is fetched but the list of files and the headers, until something is rea
 		},
 	}
 	f.addTo(c.Flags())
+	c.Flags().Var(&f.onError, "on-error", "a read whose source fails for the moment waits so long (soft:60s), or until the reader is killed (hard)")
 	c.Flags().StringVar(&f.view, "view", "", "mount one `PATH` of the tree at the root: bf16, experts/native; release is the plain repository")
 	c.Flags().BoolVar(&f.allowOther, "allow-other", false, "let other users in; they read with your token")
 	c.Flags().StringArrayVar(&f.warm, "warm", nil, "`GLOB` of files whose content is fetched into the cache behind the mount")
@@ -152,6 +153,7 @@ type mounting struct {
 	fs       *fs.FS
 	log      *slog.Logger
 	view     string
+	deadline time.Duration
 	stop     context.CancelFunc // ends what runs behind
 }
 
@@ -166,7 +168,7 @@ func (f *mountFlags) prepare(ctx context.Context, u *ui, args []string) (*mounti
 		to = nil
 	}
 	log := fs.NewLog(to, slog.LevelInfo, 0)
-	m := &mounting{log: log.Logger(), view: cleanPath(f.view), stop: func() {}}
+	m := &mounting{log: log.Logger(), view: cleanPath(f.view), deadline: time.Duration(f.onError), stop: func() {}}
 	if m.session, err = f.settings.open(len(places), m.log); err != nil {
 		return nil, err
 	}
@@ -199,7 +201,7 @@ func (m *mounting) open(ctx context.Context, places []place, log *fs.Log) error 
 	}
 	var err error
 	m.fs, err = fs.New(fs.Config{
-		Trees: trees, Control: m.control(), HideControl: m.view != "", Log: log, Counters: m.counters,
+		Trees: trees, Control: m.control(), HideControl: m.view != "", Log: log, Counters: m.counters, Deadline: m.deadline,
 	})
 	return err
 }

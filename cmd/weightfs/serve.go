@@ -37,6 +37,7 @@ Whoever reaches the address reads with your token; a gated or private source is 
 		RunE:    func(c *cobra.Command, args []string) error { return f.run(c.Context(), u, args) },
 	}
 	f.addTo(c.Flags())
+	c.Flags().Var(&f.onError, "on-error", "a read whose source fails for the moment waits so long (soft:60s) or for ever (hard)")
 	c.Flags().StringVar(&f.view, "view", "", "serve one `PATH` of the tree at the root")
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8480", "`ADDRESS` to listen on; port 0 is any free one")
 	c.Flags().StringSliceVar(&f.door.Hosts, "host", nil, "`NAME` that the server answers to beside localhost")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -24,6 +25,7 @@ type settings struct {
 	memory    sizeFlag
 	tokenFile string
 	presets   []string
+	onError   onErrorFlag // of mount and serve
 	// what a careful person does not permit
 	insecureToken, privateRedirects bool
 }
@@ -67,7 +69,7 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	}
 	kept := memory / keptShare
 	c, err := cache.New(cache.Options{
-		Dir: dir, Size: int64(s.cacheSize), Memory: memory - kept, Hub: cache.HubCacheDir(), Log: log,
+		Dir: dir, Size: int64(s.cacheSize), Memory: memory - kept, Deadline: time.Duration(s.onError), Hub: cache.HubCacheDir(), Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode/utf16"
 
 	"github.com/dustin/go-humanize"
@@ -225,3 +226,35 @@ func (s *sizeFlag) Set(text string) error {
 }
 
 func (*sizeFlag) Type() string { return "SIZE" }
+
+// onErrorFlag is how long a read waits for a source that fails for the moment; 0 is the default.
+type onErrorFlag time.Duration
+
+// hardWait is for ever: longer than any machine runs.
+const hardWait = 100 * 365 * 24 * time.Hour
+
+func (d *onErrorFlag) String() string {
+	switch time.Duration(*d) {
+	case 0:
+		return ""
+	case hardWait:
+		return "hard"
+	}
+	return "soft:" + time.Duration(*d).String()
+}
+
+func (d *onErrorFlag) Set(text string) error {
+	if text == "hard" {
+		*d = onErrorFlag(hardWait)
+		return nil
+	}
+	wait, ok := strings.CutPrefix(text, "soft:")
+	n, err := time.ParseDuration(wait)
+	if !ok || err != nil || n < time.Second || n > hardWait {
+		return fmt.Errorf("%q is neither hard nor a time like soft:60s, at least soft:1s", text)
+	}
+	*d = onErrorFlag(n)
+	return nil
+}
+
+func (*onErrorFlag) Type() string { return "soft:TIME|hard" }
