@@ -22,7 +22,7 @@ const (
 
 // remotes are the two sources that ask for ranges over HTTP, and the kind that their data requests have in the ledger.
 func remotes(t *testing.T, run func(t *testing.T, kind string, s *sourcetest.Server, fresh func(t testing.TB) sources.Source)) {
-	files := withIndex(append(sourcetest.Small(), sourcetest.Synthetic(large, 3<<20)))
+	files := withIndex(append(sourcetest.Small(), sourcetest.Synthetic(large, 17<<20)))
 	files[len(files)-1] = sourcetest.Bytes("model.safetensors.index.json", bytes.Replace(files[len(files)-1].Slice(0, files[len(files)-1].Size),
 		[]byte(`"weight_map": {`), []byte(`"weight_map": {"z": "`+large+`", `), 1))
 	t.Run("Hub", func(t *testing.T) {

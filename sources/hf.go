@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -192,7 +194,8 @@ func (s *hub) readListing(ctx context.Context) (*Listing, error) {
 	l.Files, l.Hidden = sift(t.entries, t.dirs...)
 	l.Hidden = append(l.Hidden, t.hidden...)
 	if info.gated() && len(l.Files) > 0 {
-		f := newHubFile(s, info.SHA, l.Files[0])
+		weights := slices.MaxFunc(l.Files, func(a, b Entry) int { return cmp.Compare(a.Size, b.Size) }) // the model card is for everyone
+		f := newHubFile(s, info.SHA, weights)
 		if err := s.o.retry(ctx, func(ctx context.Context) error { _, err := f.resolve(ctx); return err }); err != nil {
 			return nil, err
 		}

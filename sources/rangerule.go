@@ -12,8 +12,9 @@ import (
 // maxPiece is the longest range that is held in memory, where a server does not say how long its reply is.
 const maxPiece = 16 << 20
 
-// maxWhole is the largest file of which a whole copy is taken for an answer to a range of it.
-const maxWhole = 1 << 20
+// maxWhole is the largest file of which a whole copy is taken for an answer to a range of it. Files that a hub keeps in git itself are
+// smaller.
+const maxWhole = maxPiece
 
 // ranged is a range that was asked for, of a file that is pinned.
 type ranged struct {

@@ -27,7 +27,7 @@ type Server struct {
 	Files Truth
 	// Token is needed to read anything, "" if nothing is.
 	Token string
-	// Gated repositories are listed for everyone, their files are refused to the token NoAccess.
+	// Gated repositories are listed for everyone, their model card is read by everyone, the other files are refused to the token NoAccess.
 	Gated    bool
 	NoAccess string
 	// PageSize is the number of entries of a tree page.
@@ -195,7 +195,7 @@ func (s *Server) hub(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(p, cache):
 		_, file, _ := strings.Cut(strings.TrimPrefix(p, cache), "/")
 		s.file(w, r, "resolve", file, func(w http.ResponseWriter, r *http.Request, f *File) {
-			if s.admit(w, r) {
+			if s.Gated && f.Path == "README.md" || s.admit(w, r) {
 				s.small(w, r, f)
 			}
 		})
@@ -312,7 +312,7 @@ func (s *Server) sha256(f *File) string {
 
 // resolve answers for a file: a signed address on the CDN for LFS files, a relative redirect or the bytes for others.
 func (s *Server) resolve(w http.ResponseWriter, r *http.Request, rev string, f *File) {
-	if !s.admit(w, r) {
+	if !(s.Gated && f.Path == "README.md") && !s.admit(w, r) {
 		return
 	}
 	if rev != Commit && rev != "main" {
