@@ -52,7 +52,7 @@ func newDemoCommand(u *ui) *cobra.Command {
 	flags := c.Flags()
 	flags.BoolVar(&f.selfcheck, "selfcheck", false, "serve, mount, read and compare; what demo does unless told otherwise")
 	flags.StringVar(&f.write, "write", "", "write releases as plain files to `DIR`/demo/NAME/")
-	flags.StringSliceVar(&f.only, "only", nil, "only these `NAMES` (with --write); without it all small ones")
+	flags.StringSliceVar(&f.only, "only", nil, "only these `NAMES` or groups (with --write or --selfcheck); without it all small ones")
 	flags.StringVar(&f.hub, "hub", "", "be the stand-in hub at `ADDR` (host:port, port 0 is any free one)")
 	flags.StringVar(&f.root, "root", "", "`DIR` whose demo/NAME/ the hub serves as demo/NAME (with --hub)")
 	flags.StringVar(&f.log, "log", "", "append one JSON line for each request to `FILE` (with --hub)")
@@ -68,6 +68,11 @@ func (f *demoFlags) run(ctx context.Context, u *ui) error {
 	if f.write != "" && f.hub != "" || f.selfcheck && f.write+f.hub != "" {
 		return usageError{"--write, --hub and --selfcheck are three forms of demo", "give one of them"}
 	}
+	for _, name := range f.only {
+		if !testrel.Known(name) {
+			return usageError{fmt.Sprintf("demo knows no release %q", name), "it knows " + strings.Join(testrel.Names(), ", ")}
+		}
+	}
 	switch {
 	case f.write != "":
 		return f.writeReleases(u)
@@ -79,16 +84,11 @@ func (f *demoFlags) run(ctx context.Context, u *ui) error {
 
 // writeReleases writes the small releases, or those named.
 func (f *demoFlags) writeReleases(u *ui) error {
-	releases := testrel.Small
+	releases := testrel.Small()
 	if len(f.only) > 0 {
-		for _, name := range f.only {
-			if !testrel.Known(name) {
-				return usageError{fmt.Sprintf("demo knows no release %q", name), "it knows " + strings.Join(testrel.Names(), ", ")}
-			}
-		}
-		releases = func() []*testrel.Release { return named(f.only) }
+		releases = named(f.only)
 	}
-	for _, r := range releases() {
+	for _, r := range releases {
 		dir := filepath.Join(f.write, "demo", r.Name)
 		if err := testrel.WriteDir(dir, r); err != nil {
 			return err

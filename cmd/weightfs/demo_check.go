@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +33,16 @@ type checker struct {
 	log   hubtest.Ledger
 	sent  map[string][]hubtest.Entry // by repository: what the log had and nobody has told yet
 	door  door
+	strip string // what of demo/NAME the door's paths lack: all of it if there is one release alone
 	wrong int
+}
+
+func (c *checker) list(p string) ([]listed, error) {
+	return c.door.list(strings.TrimPrefix(p, c.strip))
+}
+
+func (c *checker) read(p string, off, n int64) ([]byte, error) {
+	return c.door.read(strings.TrimPrefix(p, c.strip), off, n)
 }
 
 // check is demo: it serves, mounts, reads, compares, unmounts. It fails if one byte was wrong.
@@ -39,15 +52,18 @@ func (f *demoFlags) check(ctx context.Context, u *ui) (err error) {
 		return err
 	}
 	defer os.RemoveAll(c.home)
-	small, large := testrel.Small(), testrel.Qwen38MaxFP8()
-	if err := c.serve(f, small, large); err != nil {
+	releases := append(testrel.Small(), testrel.Qwen38MaxFP8())
+	if len(f.only) > 0 {
+		releases = named(f.only)
+	}
+	if err := c.serve(f, releases); err != nil {
 		return err
 	}
 	defer c.hub.Close()
-	if err := c.open(ctx, append(small, large)); err != nil {
+	if err := c.open(ctx, releases); err != nil {
 		return err
 	}
-	err = errors.Join(c.compare(ctx, small, large), c.door.close())
+	err = errors.Join(c.compare(ctx, releases), c.door.close())
 	switch {
 	case err != nil:
 		return err
@@ -58,15 +74,8 @@ func (f *demoFlags) check(ctx context.Context, u *ui) (err error) {
 	return nil
 }
 
-// serve writes the small releases to disk and starts the hub; the large one it gives as a function.
-func (c *checker) serve(f *demoFlags, small []*testrel.Release, large *testrel.Release) (err error) {
-	var total int64
-	for _, r := range small {
-		if err := testrel.WriteDir(filepath.Join(c.home, "hub", "demo", r.Name), r); err != nil {
-			return err
-		}
-		total += r.Bytes()
-	}
+// serve starts the hub. It finds small releases on disk, where they are written first, and is given large ones as functions.
+func (c *checker) serve(f *demoFlags, releases []*testrel.Release) (err error) {
 	cfg := hubtest.Config{Root: filepath.Join(c.home, "hub"), Latency: demoLatency, Log: c.log.Add}
 	if f.latency > 0 {
 		cfg.Latency = f.latency
@@ -79,10 +88,19 @@ func (c *checker) serve(f *demoFlags, small []*testrel.Release, large *testrel.R
 	if c.hub, err = hubtest.Start(cfg); err != nil {
 		return err
 	}
-	c.hub.AddRelease("demo/"+large.Name, large)
-	c.u.printf("A stand-in hub at %s, its CDN at %s, %v before every reply.\n", c.hub.URL, c.hub.CDN, cfg.Latency)
-	c.u.printf("It serves %d small releases (%s on disk) and demo/%s (%s in %d files, on no disk).\n\n",
-		len(small), size(total), large.Name, size(large.Bytes()), len(large.Files))
+	c.u.printf("A stand-in hub at %s, its CDN at %s, %v before every reply. It serves\n", c.hub.URL, c.hub.CDN, cfg.Latency)
+	for _, r := range releases {
+		where := "on disk"
+		if r.HeaderOnly {
+			where = "on no disk"
+			c.hub.AddRelease("demo/"+r.Name, r)
+		} else if err := testrel.WriteDir(filepath.Join(cfg.Root, "demo", r.Name), r); err != nil {
+			c.hub.Close()
+			return err
+		}
+		c.u.printf("  demo/%-18s %9s in %3d files, %s\n", r.Name, size(r.Bytes()), len(r.Files), where)
+	}
+	c.u.printf("\n")
 	return nil
 }
 
@@ -91,6 +109,9 @@ func (c *checker) open(ctx context.Context, releases []*testrel.Release) (err er
 	var sources []string
 	for _, r := range releases {
 		sources = append(sources, "hf://demo/"+r.Name)
+	}
+	if len(releases) == 1 {
+		c.strip = "demo/" + releases[0].Name
 	}
 	if why := noFUSE(); why != "" {
 		c.u.printf("No mount here: %s.\nThe same through the HTTP door:\n\n$ weightfs serve %s …\n", why, sources[0])
@@ -121,31 +142,33 @@ func (c *checker) fetched(repo string, began time.Time) string {
 	return fmt.Sprintf("%.1f s, %d requests, %s fetched by %d of them", time.Since(began).Seconds(), len(all), size(hubtest.BytesOf(data)), len(data))
 }
 
-func (c *checker) compare(ctx context.Context, small []*testrel.Release, large *testrel.Release) error {
-	if err := c.tree("demo/qwen-fp8"); err != nil {
+func (c *checker) compare(ctx context.Context, releases []*testrel.Release) error {
+	shown := max(slices.IndexFunc(releases, func(r *testrel.Release) bool { return r.Name == "qwen-fp8" }), 0)
+	if err := c.tree("demo/" + releases[shown].Name); err != nil {
 		return err
 	}
-	for _, r := range small {
+	for _, r := range releases {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.whole(r); err != nil {
+		look := c.whole
+		if r.HeaderOnly {
+			look = c.parts
+		}
+		if err := look(r); err != nil {
 			return fmt.Errorf("demo/%s: %w", r.Name, err)
 		}
-	}
-	if err := c.parts(large, "L010/E003", 10, 3, "model.layers.42.mlp.experts.7.down_proj.weight"); err != nil {
-		return fmt.Errorf("demo/%s: %w", large.Name, err)
 	}
 	return nil
 }
 
-// shown is how many entries of a directory the tree shows.
-const shown = 4
+// branches is how many entries of a directory the tree shows.
+const branches = 4
 
 // tree prints a directory two levels deep.
 func (c *checker) tree(root string) error {
 	c.u.printf("\n%s\n", root)
-	top, err := c.door.list(root)
+	top, err := c.list(root)
 	if err != nil {
 		return err
 	}
@@ -154,7 +177,7 @@ func (c *checker) tree(root string) error {
 		if !e.Dir {
 			continue
 		}
-		below, err := c.door.list(path.Join(root, e.Path))
+		below, err := c.list(path.Join(root, e.Path))
 		if err != nil {
 			return err
 		}
@@ -163,7 +186,7 @@ func (c *checker) tree(root string) error {
 			bar = "    "
 		}
 		for j, e := range below {
-			if j == shown-1 && len(below) > shown {
+			if j == branches-1 && len(below) > branches {
 				c.u.printf("%s└── … %d more\n", bar, len(below)-j)
 				break
 			}
@@ -204,13 +227,13 @@ func (c *checker) whole(r *testrel.Release) error {
 	for i := range r.Files {
 		f := &r.Files[i]
 		p := path.Join(base, "release", f.Path)
-		got, err := c.door.read(p, 0, -1)
+		got, err := c.read(p, 0, -1)
 		if err != nil {
 			return err
 		}
 		c.same(p, got, f.Bytes())
 	}
-	tensors, quantized, err := c.tensors(r, base+"/bf16")
+	tensors, quantized, err := c.tensors(r, base)
 	if err != nil {
 		return err
 	}
@@ -222,7 +245,10 @@ func (c *checker) whole(r *testrel.Release) error {
 	if c.wrong > before {
 		verdict = "compared, with differences"
 	}
-	c.u.printf("\n%s: %s in %d files\n  %s: the release; bf16/ (%d tensors, %d of them dequantized)", base, size(r.Bytes()), len(r.Files), verdict, tensors, quantized)
+	c.u.printf("\n%s: %s in %d files\n  %s: the release", base, size(r.Bytes()), len(r.Files), verdict)
+	if tensors > 0 {
+		c.u.printf("; bf16/ (%d tensors, %d of them dequantized)", tensors, quantized)
+	}
 	if blocks > 0 {
 		c.u.printf("; experts/native/ (%d blocks)", blocks)
 	}
@@ -230,8 +256,13 @@ func (c *checker) whole(r *testrel.Release) error {
 	return nil
 }
 
-// tensors compares every tensor of a model directory, each of which must be there.
-func (c *checker) tensors(r *testrel.Release, dir string) (n, quantized int, err error) {
+// tensors compares every tensor of the bf16 view, each of which must be there, with its truth or its digest.
+func (c *checker) tensors(r *testrel.Release, base string) (n, quantized int, err error) {
+	if r.Digests != nil {
+		n, err = c.digests(r, base)
+		return n, n, err
+	}
+	dir := base + "/bf16"
 	shards, err := c.index(dir)
 	if err != nil {
 		return 0, 0, err
@@ -241,7 +272,7 @@ func (c *checker) tensors(r *testrel.Release, dir string) (n, quantized int, err
 		if x := r.Tensor(name); x != nil && strings.HasPrefix(x.Path, "consolidated") {
 			continue // the second copy of the weights is not in the view
 		}
-		got, err := c.tensor(dir, shards, name)
+		got, err := c.tensor(dir, shards, name, 0, math.MaxInt64)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -257,6 +288,28 @@ func (c *checker) tensors(r *testrel.Release, dir string) (n, quantized int, err
 	return n, quantized, nil
 }
 
+// digests compares the tensors of which only the SHA-256 is known.
+func (c *checker) digests(r *testrel.Release, base string) (n int, err error) {
+	dir := base + "/bf16"
+	if r.IsCast() {
+		dir += "-all"
+	}
+	for name, want := range r.Digests {
+		shards, err := c.index(dir)
+		if err != nil {
+			return n, err
+		}
+		got, err := c.tensor(dir, shards, name, 0, math.MaxInt64)
+		if err != nil {
+			return n, err
+		}
+		h := sha256.Sum256(got)
+		c.same(dir+": SHA-256 of "+name, []byte(hex.EncodeToString(h[:])), []byte(want))
+		n++
+	}
+	return n, nil
+}
+
 // shardIndex is a model directory's index and the headers that were read so far. It is read with encoding/json, not with the code
 // that wrote it.
 type shardIndex struct {
@@ -270,7 +323,7 @@ type jsonTensor struct {
 }
 
 func (c *checker) index(dir string) (*shardIndex, error) {
-	b, err := c.door.read(path.Join(dir, "model.safetensors.index.json"), 0, -1)
+	b, err := c.read(path.Join(dir, "model.safetensors.index.json"), 0, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -283,20 +336,20 @@ func (c *checker) index(dir string) (*shardIndex, error) {
 	return &shardIndex{files: index.WeightMap, headers: map[string]map[string]jsonTensor{}, starts: map[string]int64{}}, nil
 }
 
-// tensor is the bytes of one tensor of a model directory.
-func (c *checker) tensor(dir string, s *shardIndex, name string) ([]byte, error) {
+// tensor is the bytes [from, from+n) of one tensor of a model directory, or as many as it has.
+func (c *checker) tensor(dir string, s *shardIndex, name string, from, n int64) ([]byte, error) {
 	file := s.files[name]
 	if file == "" {
 		return nil, fmt.Errorf("%s: the index has no %s", dir, name)
 	}
 	p := path.Join(dir, file)
 	if s.headers[file] == nil {
-		n, err := c.door.read(p, 0, 8)
+		first, err := c.read(p, 0, 8)
 		if err != nil {
 			return nil, err
 		}
-		length := int64(binary.LittleEndian.Uint64(n))
-		b, err := c.door.read(p, 8, length)
+		length := int64(binary.LittleEndian.Uint64(first))
+		b, err := c.read(p, 8, length)
 		if err != nil {
 			return nil, err
 		}
@@ -310,7 +363,8 @@ func (c *checker) tensor(dir string, s *shardIndex, name string) ([]byte, error)
 	if !ok {
 		return nil, fmt.Errorf("%s: the header has no %s", p, name)
 	}
-	return c.door.read(p, s.starts[file]+t.Offsets[0], t.Offsets[1]-t.Offsets[0])
+	at, end := s.starts[file]+t.Offsets[0]+from, s.starts[file]+t.Offsets[1]
+	return c.read(p, at, min(n, end-at))
 }
 
 // manifest is the part of manifest.json that reading blocks takes.
@@ -333,7 +387,7 @@ type blockPart struct {
 
 // manifest reads experts/native of a release; nil if it has no experts.
 func (c *checker) manifest(base string) (*manifest, error) {
-	views, err := c.door.list(base)
+	views, err := c.list(base)
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +396,7 @@ func (c *checker) manifest(base string) (*manifest, error) {
 			continue
 		}
 		m := &manifest{directory: path.Join(base, "experts/native")}
-		b, err := c.door.read(path.Join(m.directory, "manifest.json"), 0, -1)
+		b, err := c.read(path.Join(m.directory, "manifest.json"), 0, -1)
 		if err == nil {
 			err = json.Unmarshal(b, m)
 		}
@@ -362,7 +416,7 @@ func (c *checker) blocks(r *testrel.Release, base string) (int, error) {
 		for i, layer := range m.Layers {
 			for e := range m.PerLayer {
 				at := int64(i*m.PerLayer+e) * m.Block
-				got, err := c.door.read(path.Join(m.directory, m.File), at, m.Block)
+				got, err := c.read(path.Join(m.directory, m.File), at, m.Block)
 				if err != nil {
 					return n, err
 				}
@@ -374,15 +428,21 @@ func (c *checker) blocks(r *testrel.Release, base string) (int, error) {
 	return n, err
 }
 
+// of is the tensor of an expert, and where in it the expert begins.
+func (p *blockPart) of(layer, expert int) (name string, at int64) {
+	name = strings.ReplaceAll(p.Tensor, "{layer}", strconv.Itoa(layer))
+	if strings.Contains(name, "{expert}") {
+		return strings.ReplaceAll(name, "{expert}", strconv.Itoa(expert)), 0
+	}
+	return name, int64(expert) * p.Length
+}
+
 // truth is the block of an expert: its tensors' parts at the manifest's offsets, zeros between them.
 func (m *manifest) truth(r *testrel.Release, layer, expert int) []byte {
 	block := make([]byte, m.Block)
-	for _, p := range m.Parts {
-		name := strings.ReplaceAll(p.Tensor, "{layer}", strconv.Itoa(layer))
-		at := int64(expert) * p.Length
-		if strings.Contains(name, "{expert}") {
-			name, at = strings.ReplaceAll(name, "{expert}", strconv.Itoa(expert)), 0
-		}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		name, at := p.of(layer, expert)
 		if t := r.Tensor(name); t != nil {
 			t.ReadAt(block[p.Offset:p.Offset+p.Length], at)
 		}
@@ -390,11 +450,10 @@ func (m *manifest) truth(r *testrel.Release, layer, expert int) []byte {
 	return block
 }
 
-// parts reads one expert block and one tensor of a release that is too large to be read whole.
-func (c *checker) parts(r *testrel.Release, block string, layer, expert int, tensor string) error {
-	base := "demo/" + r.Name
+// parts reads one expert block and up to partMost of one tensor of a release that is too large to be read whole.
+func (c *checker) parts(r *testrel.Release) error {
+	began, base := time.Now(), "demo/"+r.Name
 	c.u.printf("\n%s: %s in %d files\n", base, size(r.Bytes()), len(r.Files))
-	began := time.Now()
 	m, err := c.manifest(base)
 	if err != nil {
 		return err
@@ -407,19 +466,27 @@ func (c *checker) parts(r *testrel.Release, block string, layer, expert int, ten
 		return err
 	}
 	c.u.printf("  headers, manifest and the view's index: %s\n", c.fetched(base, began))
+
 	began = time.Now()
-	p := path.Join(m.directory, "blocks", block+".bin")
-	got, err := c.door.read(p, 0, -1)
+	layer, expert := m.Layers[len(m.Layers)/9], m.PerLayer*3/7
+	block := fmt.Sprintf("blocks/L%03d/E%03d.bin", layer, expert)
+	got, err := c.read(path.Join(m.directory, block), 0, -1)
 	if err != nil {
 		return err
 	}
-	equal := c.same(p, got, m.truth(r, layer, expert))
-	c.u.printf("  experts/native/blocks/%s.bin: %s, %s; %s\n", block, size(int64(len(got))), equal, c.fetched(base, began))
+	equal := c.same(path.Join(m.directory, block), got, m.truth(r, layer, expert))
+	c.u.printf("  experts/native/%s: %s, %s; %s\n", block, size(int64(len(got))), equal, c.fetched(base, began))
+
 	began = time.Now()
-	if got, err = c.tensor(base+"/bf16", shards, tensor); err != nil {
+	name, from := m.Parts[0].of(m.Layers[len(m.Layers)/2], expert)
+	name = strings.TrimSuffix(name, "_packed")
+	if got, err = c.tensor(base+"/bf16", shards, name, from, partMost); err != nil {
 		return err
 	}
-	equal = c.same(base+"/bf16: "+tensor, got, r.Truth(tensor).Bytes())
-	c.u.printf("  bf16/ %s: %s, %s; %s\n", tensor, size(int64(len(got))), equal, c.fetched(base, began))
+	equal = c.same(base+"/bf16: "+name, got, r.Truth(name).Range(from, from+int64(len(got))))
+	c.u.printf("  bf16/ %s: %s, %s; %s\n", name, size(int64(len(got))), equal, c.fetched(base, began))
 	return nil
 }
+
+// partMost is how much of a tensor is read where it may be as large as a disk.
+const partMost = 32 << 20

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the real main over testdata/*.txt.
 func TestScripts(t *testing.T) {
+	faults, err := filepath.Abs("../../testdata/faults")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		UpdateScripts:       *update,
@@ -38,6 +42,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
 			e.Setenv("HF_HOME", filepath.Join(e.WorkDir, "hf"))
 			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("FAULTS", faults)
 			e.Values[ledgerKey{}] = &scriptLedger{}
 			return nil
 		},

@@ -155,7 +155,11 @@ func Families() []Family {
 // familyEntries are the families as releases by name.
 func familyEntries() (out []entry) {
 	for _, f := range families {
-		out = append(out, entry{name: "family-" + f.name, group: "families", make: func() *Release { return f.make().Release }})
+		out = append(out, entry{name: "family-" + f.name, group: "families", make: func() *Release {
+			r := f.make().Release
+			r.Digests = map[string]string{} // of their weight formats nothing is known here
+			return r
+		}})
 	}
 	return out
 }

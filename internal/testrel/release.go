@@ -104,8 +104,8 @@ type Release struct {
 	Files []File
 	// HeaderOnly releases have no truth on disk: [WriteDir] leaves the tensors' data a hole.
 	HeaderOnly bool
-	// Digests are the SHA-256, in hex, of tensors as the BF16 view must have them (bf16-all for casts), by name. They are all the truth
-	// that releases of the group formats have.
+	// Digests, if not nil, are all the truth there is: the SHA-256, in hex, of tensors as the BF16 view must have them (bf16-all for
+	// casts), by name. Releases of the groups formats and families have them.
 	Digests map[string]string
 	byName  func() map[string]*Tensor
 }
