@@ -59,8 +59,11 @@ func matchComfy(m *matcher) (*Match, error) {
 	if m.has("scale_weight") && m.has("weight") && isF8(m.tensor("weight").DType) {
 		return m.comfyFP8("scale_weight")
 	}
+	if !m.is("weight", "U8", "I8", "F8_E4M3", "F8_E5M2", "I32") {
+		return nil, nil
+	}
 	layer, found, err := m.comfyLayer()
-	if !found || !m.has("weight") {
+	if !found {
 		return nil, nil
 	}
 	if err != nil {

@@ -135,11 +135,12 @@ func TestScaled8EqualsReference(t *testing.T) {
 		for _, num := range []number{numF32, numBF16, numF16, numE8M0} {
 			k := scaled8{codes: codes, scale: num, bn: 512}
 			scales := scaleBytes(num)
-			if dtype != "F8_E4M3" && len(scales) > 256 {
-				scales = every(scales, 29)
-			}
-			if num == numF16 {
-				scales = every(scales, 5)
+			switch {
+			case len(scales) <= 256:
+			case dtype == "F8_E4M3" && num == numBF16:
+				scales = every(scales, 3)
+			default:
+				scales = every(scales, 31)
 			}
 			for _, s := range scales {
 				compare(t, func() string { return fmt.Sprintf("%s with %s scale %x", dtype, num, s) }, k.kernel(), refScaled8{k}, 1, 512, data, s)
@@ -169,7 +170,7 @@ func TestFP4EqualsReference(t *testing.T) {
 		{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, second: secondMultiplies},
 		{group: 16, scale: numE4M3, second: secondDivides}, {group: 16, scale: numE4M3, second: secondMultiplies, highFirst: true},
 	} {
-		seconds, rows := every(scaleBytes(numF32), 37), fillAll/512
+		seconds, rows := every(scaleBytes(numF32), 61), fillAll/512
 		if k.second == secondNone {
 			seconds, rows = seconds[:1], 1
 		}
@@ -197,7 +198,7 @@ func TestPackedEqualsReference(t *testing.T) {
 			{bits: bits, group: columns, groups: 1, scale: numF32, zero: zeroPacked},
 			{bits: bits, group: columns, groups: 1, scale: numF32, zero: zeroNone, bias: true},
 		} {
-			for _, s := range every(scaleClasses(), 7) {
+			for _, s := range every(scaleClasses(), 23) {
 				extra := le32(r.Uint32())
 				if k.zero == zeroPacked {
 					extra = append(extra, le32(r.Uint32())...)

@@ -29,9 +29,9 @@ type scaleTable struct {
 type scaleHow uint8
 
 const (
-	byTable  scaleHow = iota // lut
-	byPlanes                 // planes, in vectors of 32 codes, what is left by scale
-	byArithmetic             // scale and zero, in vectors of 16 codes if there are any, what is left one by one
+	byTable      scaleHow = iota // lut
+	byPlanes                     // planes, in vectors of 32 codes, what is left by scale
+	byArithmetic                 // scale and zero, in vectors of 16 codes if there are any, what is left one by one
 )
 
 func (k fastScaled8) decode(s *strip) error {
