@@ -52,7 +52,8 @@ func Hub(repo, revision string, o *Options) (Source, error) {
 		return fail(err)
 	}
 	if s.token.bearer() != "" && s.endpoint.Scheme == "http" && !loopback(s.endpoint) && !o.InsecureToken {
-		return fail(fmt.Errorf("%w: %s would get the token over plain http; use https, or leave out the token, or --insecure-token", ErrDenied, origin(s.endpoint)))
+		return fail(fmt.Errorf("%w: %s would get the token over plain http; use https, or leave out the token, or --insecure-token",
+			ErrDenied, origin(s.endpoint)))
 	}
 	return s, nil
 }
@@ -175,14 +176,16 @@ func (i *revisionInfo) gated() bool {
 	return true
 }
 
-// readListing resolves the revision, reads the tree of its commit page by page unless it was kept, and makes sure that a gated repository's files can be
-// read before anyone mounts it.
+// readListing resolves the revision, reads the tree of its commit page by page unless it was kept, and makes sure that a gated
+// repository's files can be read before anyone mounts it.
 func (s *hub) readListing(ctx context.Context) (*Listing, error) {
 	info, err := s.readInfo(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l := &Listing{Name: s.name, Revision: info.SHA, Time: info.LastModified, Gated: info.gated() || info.Private, Complete: true}
+	l := &Listing{
+		Name: s.name, Revision: info.SHA, Time: info.LastModified, Gated: info.gated() || info.Private, Complete: true,
+	}
 	t := s.keptTree(info.SHA)
 	if t == nil {
 		t = &tree{}

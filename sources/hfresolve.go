@@ -128,9 +128,10 @@ func (f *hubFile) where(ctx context.Context) (*address, error) {
 func (f *hubFile) resolve(ctx context.Context) (*address, error) {
 	f.c.o.count(func(m *Metrics) *atomic.Int64 { return &m.Resolves }, 1)
 	u, err := f.hub.at("/" + f.hub.repo + "/resolve/" + f.commit + "/" + escapePath(f.entry.Path))
-	seen := map[string]bool{}
-	for err == nil && !seen[u.String()] && len(seen) <= maxHops {
-		seen[u.String()] = true
+	if err != nil {
+		return nil, err
+	}
+	for range maxHops + 1 {
 		rep, err := f.head(ctx, u)
 		if err != nil {
 			return nil, err
@@ -152,7 +153,7 @@ func (f *hubFile) resolve(ctx context.Context) (*address, error) {
 		}
 		u = next
 	}
-	return nil, errors.Join(err, fmt.Errorf("%s: the Hub redirects in a circle", place(f.hub.endpoint)))
+	return nil, fmt.Errorf("%s: more than %d redirects, or a circle of them", place(u), maxHops)
 }
 
 // head asks for the headers, with GET where a mirror does not know HEAD.

@@ -20,8 +20,8 @@ const (
 
 // Retry calls op until it succeeds, fails for good, or ctx ends, with a pause between the calls that grows from a quarter of a second
 // to eight, give or take a half. Failures that are ErrTemporary are worth another call; of replies that break the range rule
-// ([ErrBroken]), from a server that never kept it, the third in a row is the last. A pause that a host asked for is waited out before the next request is sent, by
-// everyone. The error is that of the last call; it is also the context's if that ended the trying.
+// ([ErrBroken]), from a server that never kept it, the third in a row is the last. A pause that a host asked for is waited out before the
+// next request is sent, by everyone. The error is that of the last call; it is also the context's if that ended the trying.
 func Retry(ctx context.Context, op func(context.Context) error) error {
 	return retry(ctx, 0, func(error, time.Duration) {}, op)
 }

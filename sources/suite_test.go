@@ -15,7 +15,12 @@ import (
 	"weightfs/sources/sourcetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	for _, key := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
+		os.Unsetenv(key) // servers in memory are not behind this machine's proxy
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // quietEnv is an environment with nothing of this machine's.
 func quietEnv(t testing.TB, pairs ...string) func(string) string {

@@ -92,6 +92,7 @@ func TestRedirects(t *testing.T) {
 		{"user", "http://user:pass@127.0.0.1/", "user name refused"},
 		{"nothing", "", "without a usable Location"},
 		{"garbage", "http://[::1", "without a usable Location"},
+		{"circle of its own", "/org/small/resolve/" + sourcetest.Commit + "/" + shard, "more than 5 redirects"},
 		{"chain", chain.URL + "/0", "more than 5 redirects"},
 		{"loop", loop.URL + "/loop", "in a circle"},
 	} {

@@ -20,8 +20,8 @@ const Commit = "0123456789abcdef0123456789abcdef01234567"
 // Secret is in the signature of every signed address.
 const Secret = "s3cretsignature"
 
-// Server is a repository on a stand-in hub and its CDN, two servers on different ports and addresses. It is also a plain file server below /plain/.
-// Fields are set before the first request, Inject may be called at any time.
+// Server is a repository on a stand-in hub and its CDN, two servers on different ports and addresses. It is also a plain file server
+// below /plain/. Fields are set before the first request, Inject may be called at any time.
 type Server struct {
 	Repo  string // org/name
 	Files Truth
