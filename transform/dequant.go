@@ -3,6 +3,7 @@ package transform
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -171,11 +172,12 @@ func (in *input) signature(m *module) (key string, cacheable bool) {
 // groupOf is m as quant wants it.
 func (in *input) groupOf(m *module) quant.Group {
 	g := quant.Group{Module: m.name, Tensors: make(map[string]quant.Tensor, len(m.members)), Config: in.quantConfig}
-	for s, i := range m.members {
+	for _, s := range slices.Sorted(maps.Keys(m.members)) {
+		i := m.members[s]
 		t := in.source(i)
 		g.Tensors[s] = quant.Tensor{Name: t.Name, DType: t.DTypeName, Shape: t.Shape, Data: in.facts[i]}
-		if md := in.metadata[in.ref(i).Shard]; md != nil {
-			g.Metadata = md
+		if g.Metadata == nil {
+			g.Metadata = in.metadata[in.ref(i).Shard]
 		}
 	}
 	return g
@@ -252,6 +254,8 @@ func (in *input) dequantized(m *module) tensor {
 type sums struct {
 	native, bf16, all [classes]int64
 	bad               [classes]error // the first refusal of each class
+	// orphan is the first tensor of a routed expert whose class has no layout, so that it can be shown as it is only; "" if there is none.
+	orphan string
 }
 
 // sum goes over every tensor once.
@@ -262,6 +266,9 @@ func (in *input) sum() *sums {
 		ref := in.ref(i)
 		c, t := class(in.Role(ref)), in.Tensor(ref)
 		s.native[c] += bytesOf(t)
+		if c != resident && in.where[i].class == resident && s.orphan == "" {
+			s.orphan = t.Name
+		}
 		err := show(i, func(out tensor) {
 			s.bf16[c] += out.size
 			if out.Name == t.Name && out.DType == t.DType {
@@ -274,6 +281,17 @@ func (in *input) sum() *sums {
 		}
 	}
 	return s
+}
+
+// laidOut refuses views that take experts apart if some experts have no layout.
+func (in *input) laidOut() error {
+	if in.Experts == nil {
+		return absent("", "%s", in.NoExperts)
+	}
+	if orphan := in.sums().orphan; orphan != "" {
+		return absent(orphan, "has no place among the experts: %s", in.NoMTP)
+	}
+	return nil
 }
 
 // total is the sum over classes.

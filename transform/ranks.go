@@ -17,8 +17,8 @@ var listedRanks = []int{2, 4, 8, 16, 32, 64}
 // ranksDir is ranks/: <n>/<r>/ is the model directory of expert-parallel rank r of n, <n>-nomtp/<r>/ the same without the experts of
 // multi-token prediction.
 func ranksDir(in *input) (plan.Dir, cost, error) {
-	if in.Experts == nil {
-		return nil, cost{}, absent("", "%s", in.NoExperts)
+	if err := in.laidOut(); err != nil {
+		return nil, cost{}, err
 	}
 	d := &ranks{in: in, made: map[string]plan.Dir{}}
 	var counts []plan.Node
@@ -162,6 +162,9 @@ func Rank(rel *release.Release, r, n int) (RankFiles, error) {
 		return RankFiles{}, fmt.Errorf("rank %d of %d: want 0 <= rank < ranks <= %d, the number of experts", r, n, rel.Experts.PerLayer)
 	}
 	in := newInput(rel)
+	if err := in.laidOut(); err != nil {
+		return RankFiles{}, named("ranks", err)
+	}
 	show := in.ofRank(r, n, false)
 	var out RankFiles
 	for s := range rel.Shards {

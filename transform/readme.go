@@ -27,6 +27,9 @@ func readmeText(in *input, views []built, hidden int) string {
 			fmt.Fprintf(&b, "| `%s/` | %s | %s | %s |\n", v.Name, v.About, size(v.cost.shown), size(v.cost.source))
 		}
 	}
+	if in.Experts != nil {
+		b.WriteString("\nExperts also open by name in blocks that begin on other boundaries: `experts/<encoding>-16k`, `-64k`, `-2m`.\n")
+	}
 	section(&b, "Absent views", absences(views))
 	section(&b, "Remarks", remarks(in, hidden))
 	return b.String()

@@ -70,6 +70,17 @@ func TestRefusals(t *testing.T) {
 			name: "dense", lines: []string{"a.weight BF16 4 4"}, view: []string{"experts/native", "experts", "ranks", "split", "fused"},
 			want: []string{"dense"}, present: []string{"bf16"},
 		},
+		{
+			name: "experts of multi-token prediction without a layout", config: `{"hidden_size":8,"num_hidden_layers":2}`,
+			lines: []string{
+				"model.layers.1.mlp.gate.weight BF16 2 8", "mtp.layers.0.mlp.gate.weight BF16 2 8", "model.layers.1.input_layernorm.weight BF16 8",
+				"model.layers.1.mlp.experts.0.gate_proj.weight BF16 4 8", "model.layers.1.mlp.experts.0.up_proj.weight BF16 4 8", "model.layers.1.mlp.experts.0.down_proj.weight BF16 8 4",
+				"model.layers.1.mlp.experts.1.gate_proj.weight BF16 4 8", "model.layers.1.mlp.experts.1.up_proj.weight BF16 4 8", "model.layers.1.mlp.experts.1.down_proj.weight BF16 8 4",
+				"mtp.layers.0.mlp.experts.0.gate_proj.weight BF16 4 8", "mtp.layers.0.mlp.experts.0.up_proj.weight BF16 4 8", "mtp.layers.0.mlp.experts.0.down_proj.weight BF16 8 4",
+				"mtp.layers.0.mlp.experts.1.gate_proj.weight BF16 4 8", "mtp.layers.0.mlp.experts.1.up_proj.weight BF16 6 8", "mtp.layers.0.mlp.experts.1.down_proj.weight BF16 8 4",
+			},
+			view: []string{"ranks", "split", "fused", "fused-bf16"}, want: []string{"mtp.layers.0"}, present: []string{"experts/native", "bf16", "resident"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := handMade(c.config, c.lines...)

@@ -26,8 +26,8 @@ func splitDir(in *input, bf16 bool) (plan.Dir, cost, error) { return regroupDir(
 func fusedDir(in *input, bf16 bool) (plan.Dir, cost, error) { return regroupDir(in, true, bf16) }
 
 func regroupDir(in *input, fuse, bf16 bool) (plan.Dir, cost, error) {
-	if in.Experts == nil {
-		return nil, cost{}, absent("", "%s", in.NoExperts)
+	if err := in.laidOut(); err != nil {
+		return nil, cost{}, err
 	}
 	if in.Experts.Parts[0].Fused == fuse {
 		return nil, cost{}, absent(in.first(in.Experts, &in.Experts.Parts[0]), "the experts of this release have that form already")

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"testing"
 
+	"weightfs/fs/plan"
 	"weightfs/internal/testrel"
 )
 
@@ -55,5 +56,37 @@ func TestLargeRelease(t *testing.T) {
 	share, err := Rank(rel, 3, 16)
 	if err != nil || len(share.ExpertFiles) != 186 || len(share.Files) != 213 || len(share.ReleaseFiles) != 213 {
 		t.Errorf("rank 3 of 16: %d files with experts, %d of %d, %v", len(share.ExpertFiles), len(share.Files), len(share.ReleaseFiles), err)
+	}
+}
+
+// TestRealShapes has sizes of published releases, from their headers alone.
+func TestRealShapes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	for _, c := range []struct {
+		release *testrel.Release
+		sizes   map[string]int64
+		ranks   [3]int // of rank 3 of 16: files with experts, files, files of the release
+	}{
+		{testrel.KimiK3(), map[string]int64{"experts/native/expert_blocks.bin": 1_446_456_066_048, "experts/native/blocks/L010/E895.bin": 17_547_264}, [3]int{92, 96, 96}},
+		{testrel.Qwen38Max(), map[string]int64{"experts/native/blocks/L010/E003.bin": 100_663_296}, [3]int{186, 213, 213}},
+		{testrel.Qwen3A3B(), map[string]int64{"experts/webai/expert_blocks.bin": 16_760_438_784, "experts/webai/blocks/L047/E127.bin": 2_727_936}, [3]int{16, 16, 16}},
+	} {
+		m := fromRelease(c.release)
+		dir := m.tree()
+		for path, want := range c.sizes {
+			if n, err := plan.Walk(t.Context(), dir, path); err != nil || n.Size != want {
+				t.Errorf("%s: %s has %d bytes, want %d (%v)", m.name, path, n.Size, want, err)
+			}
+		}
+		rel, err := m.open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := Rank(rel, 3, 16)
+		if got := [3]int{len(x.ExpertFiles), len(x.Files), len(x.ReleaseFiles)}; err != nil || got != c.ranks {
+			t.Errorf("%s: rank 3 of 16 reads %v, want %v (%v)", m.name, got, c.ranks, err)
+		}
 	}
 }

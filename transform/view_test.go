@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -142,5 +143,22 @@ func TestGoldenFamilies(t *testing.T) {
 			fmt.Fprintf(&out, "\t%d +%d %s %s %v %s\n", p.Offset, p.ByteLength, p.Name, p.DType, p.Shape, p.Tensor)
 		}
 		golden(t, "families/"+strings.TrimPrefix(f.Name, "family-"), out.String())
+	}
+}
+
+// TestDocumented: docs/views.md names every view.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/views.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range Views() {
+		name := map[string]string{"ranks": "ranks/<n>/<r>"}[v.Name]
+		if name == "" {
+			name = v.Name
+		}
+		if !strings.Contains(string(text), "`"+name+"/`") {
+			t.Errorf("docs/views.md does not name %s/", v.Name)
+		}
 	}
 }
