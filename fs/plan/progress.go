@@ -8,16 +8,16 @@ import (
 // What progress remembers. Everything is bounded, whatever is read.
 const (
 	maxStreams = 256
-	maxAsked   = 4096     // units
-	maxWindow  = 64 << 20 // bytes of a file asked for before they are read
-	maxNext    = 64       // units asked for by one read
-	forgetUnit = 1 << 30  // a unit is remembered until this many bytes of others have been asked for
-	minSlack   = 1 << 20  // a read this near to where a stream should go on is part of it: kernels send reads out of order
+	maxAsked   = 4096      // units
+	maxWindow  = 256 << 20 // bytes of a file asked for before they are read: a run for each of 16 connections
+	maxNext    = 64        // units asked for by one read
+	forgetUnit = 1 << 30   // a unit is remembered until this many bytes of others have been asked for
+	minSlack   = 1 << 20   // a read this near to where a stream should go on is part of it: kernels send reads out of order
 )
 
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
-// of it, twice as far each time. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
+// of it, four times as far each time. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
 // stretch of a large file.
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.
@@ -87,10 +87,10 @@ func (s *stream) double(stop, end int64, ask []Unit) []Unit {
 	return append(ask, Unit{Start: from, End: to})
 }
 
-// widen doubles how far the stream asks ahead; it starts with its third unit.
+// widen makes the stream ask further ahead, four times as far with every border; it starts with its third unit.
 func (s *stream) widen(unit int64) {
 	if s.borders >= 2 {
-		s.window = min(maxWindow, max(2*s.window, 2*unit))
+		s.window = min(maxWindow, max(4*s.window, 2*unit))
 	}
 }
 
