@@ -13,10 +13,24 @@ import (
 
 // run is one fetch: pending cells that follow each other in one file, each with a pin of the run.
 type run struct {
-	file   *file
-	cells  []*cell
-	ctx    context.Context // of the reader that started it, without its end
-	wanted bool            // has a cell that a reader waits for; guarded by memory.mu
+	file  *file
+	cells []*cell
+	ctx   context.Context // of the reader that started it, without its end
+	of    *runs
+
+	// Guarded by memory.mu.
+	wanted bool // has a cell that a reader waits for
+	ahead  bool // is under way, and nobody waited for it yet: of.ahead counts it
+}
+
+// want says that a reader waits for the run. memory.mu is held, and the caller counts as work of the cache.
+func (r *run) want() {
+	r.wanted = true
+	if r.ahead {
+		r.ahead = false
+		r.of.ahead--
+		r.of.dispatch()
+	}
 }
 
 // runs is the queue of fetches of one source. memory.mu guards it.
@@ -24,7 +38,7 @@ type runs struct {
 	cache  *Cache
 	queue  []*run
 	active int
-	ahead  int // those of active that were not wanted when they started
+	ahead  int // those of active that nobody waits for
 }
 
 func (q *runs) init(c *Cache) { q.cache = c }
@@ -51,7 +65,7 @@ func (f *Files) startRuns(ctx context.Context, claims []claim) {
 }
 
 func (f *Files) newRun(ctx context.Context, claims []claim) *run {
-	r := &run{file: &f.files[claims[0].file], ctx: ctx, cells: make([]*cell, len(claims))}
+	r := &run{file: &f.files[claims[0].file], of: &f.runs, ctx: ctx, cells: make([]*cell, len(claims))}
 	for i, x := range claims {
 		r.cells[i] = x.cell
 		x.cell.run = r
@@ -60,19 +74,19 @@ func (f *Files) newRun(ctx context.Context, claims []claim) *run {
 	return r
 }
 
-// dispatch starts runs while there is room: first those that a reader waits for, then the others up to three quarters of the limit.
+// dispatch starts runs while there is room: first those that a reader waits for, then the others up to seven eighths of the limit.
 // memory.mu is held, and the caller counts as work of the cache.
 func (q *runs) dispatch() {
 	limit := q.cache.opt.Fetches
 	for q.active < limit && len(q.queue) > 0 {
 		i := slices.IndexFunc(q.queue, func(r *run) bool { return r.wanted })
-		isAhead := i < 0
-		if isAhead {
-			if q.ahead >= max(1, limit*3/4) {
+		if i < 0 {
+			if q.ahead >= max(1, limit*7/8) {
 				return
 			}
 			i = 0
 			q.ahead++
+			q.queue[i].ahead = true
 		}
 		r := q.queue[i]
 		q.queue = slices.Delete(q.queue, i, i+1)
@@ -81,16 +95,17 @@ func (q *runs) dispatch() {
 		go func() {
 			defer q.cache.work.Done()
 			r.fetch(q.cache)
-			q.finish(isAhead)
+			q.finish(r)
 		}()
 	}
 }
 
-func (q *runs) finish(wasAhead bool) {
+func (q *runs) finish(r *run) {
 	q.cache.mem.mu.Lock()
 	defer q.cache.mem.mu.Unlock()
 	q.active--
-	if wasAhead {
+	if r.ahead {
+		r.ahead = false
 		q.ahead--
 	}
 	q.dispatch()

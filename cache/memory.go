@@ -137,7 +137,7 @@ func (m *memory) pin(c *cell) {
 // touch notes that a gather demands a cell that it has pinned.
 func (m *memory) touch(c *cell) {
 	if c.run != nil {
-		c.run.wanted = true
+		c.run.want()
 	}
 	if !c.read {
 		c.read = true
