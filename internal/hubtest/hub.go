@@ -40,6 +40,8 @@ type Hub struct {
 	key     []byte // signs the CDN's URLs
 	servers []*http.Server
 
+	making sync.Mutex // held while a repository is looked for, so that none is made twice
+
 	mu    sync.Mutex // guards repos, and the fields of every repo in it
 	repos map[string]*repo
 }
@@ -64,10 +66,19 @@ func Start(cfg Config) (*Hub, error) {
 		hub.Close()
 		return nil, fmt.Errorf("stand-in CDN: %w", err)
 	}
-	h.URL, h.CDN = "http://"+hub.Addr().String(), "http://"+cdn.Addr().String()
+	h.URL, h.CDN = origin(hub), origin(cdn)
 	h.listen(hub, h.handler(h.answerHub))
 	h.listen(cdn, h.handler(h.answerCDN))
 	return h, nil
+}
+
+// origin is the URL of a listener: of this machine's loopback if it listens everywhere.
+func origin(l net.Listener) string {
+	a := l.Addr().(*net.TCPAddr)
+	if a.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", a.Port)
+	}
+	return "http://" + a.String()
 }
 
 func (h *Hub) listen(l net.Listener, handler http.Handler) {

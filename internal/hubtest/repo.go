@@ -205,28 +205,33 @@ func (p *repo) move(c *commit) string {
 
 // lookup is the repository of that name, or nil: one that was added, a directory below Root, or a release that Make makes.
 func (h *Hub) lookup(name string) *repo {
-	h.mu.Lock()
-	p := h.repos[name]
-	h.mu.Unlock()
-	if p != nil {
+	if p := h.repo(name); p != nil {
+		return p
+	}
+	h.making.Lock()
+	defer h.making.Unlock()
+	if p := h.repo(name); p != nil {
 		return p
 	}
 	files, dir := h.discover(name)
 	if files == nil && dir == "" {
 		return nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if p := h.repos[name]; p != nil {
-		return p
-	}
-	p = &repo{name: name, dir: dir, branches: map[string]string{}, commits: map[string]*commit{}}
+	p := &repo{name: name, dir: dir, branches: map[string]string{}, commits: map[string]*commit{}}
 	p.access, p.token = h.plan.access(name)
 	if files != nil {
 		p.move(newCommit(name, files, time.Time{}))
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.repos[name] = p
 	return p
+}
+
+func (h *Hub) repo(name string) *repo {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.repos[name]
 }
 
 func (h *Hub) discover(name string) (files []File, dir string) {
