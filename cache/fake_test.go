@@ -324,3 +324,12 @@ func (c *clock) add(d time.Duration) {
 	defer c.mu.Unlock()
 	c.t = c.t.Add(d)
 }
+
+// forget drops every cell of memory that is not in use.
+func forget(c *Cache) {
+	c.mem.mu.Lock()
+	defer c.mem.mu.Unlock()
+	for c.mem.idle[0]+c.mem.idle[1] > 0 {
+		c.mem.evict()
+	}
+}

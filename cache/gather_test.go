@@ -87,11 +87,7 @@ func (s *script) run(f []string, out *strings.Builder) {
 		closeCache(s.t, s.cache)
 		s.open()
 	case "forget":
-		s.cache.mem.mu.Lock()
-		for s.cache.mem.idle[0]+s.cache.mem.idle[1] > 0 {
-			s.cache.mem.evict()
-		}
-		s.cache.mem.mu.Unlock()
+		forget(s.cache)
 	case "read":
 		if s.cache == nil {
 			s.open()

@@ -1,0 +1,122 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+// TestPrune drops the older half.
+func TestPrune(t *testing.T) {
+	now := &clock{t: time.Unix(1e9, 0)}
+	src := newFake(fakeFile{path: "a", size: 4 << 20, named: true}, fakeFile{path: "b", size: 4 << 20, named: true})
+	o := diskOptions(t)
+	o.Now = now.Now
+	c := newCache(t, o)
+	f := c.Release(src, src.listing())
+	for i := range 2 {
+		must(t, readBack(ctxb(), f, src, i, 0, 4<<20))
+		c = reopened(t, c, o)
+		f = c.Release(src, src.listing())
+		now.add(time.Hour)
+	}
+	freed, err := c.Prune(4 << 20)
+	must(t, err)
+	if freed < 4<<20 || c.Stats().DiskUsed > 4<<20 {
+		t.Errorf("freed %d, %d left", freed, c.Stats().DiskUsed)
+	}
+	src.take()
+	must(t, readBack(ctxb(), f, src, 1, 0, 4<<20))
+	wantRequests(t, src)
+	must(t, readBack(ctxb(), f, src, 0, 0, 4<<20))
+	second := newCache(t, o)
+	_, err = second.Prune(0)
+	isErr(t, err, ErrInUse)
+	_, err = second.CheckDisk(ctxb(), nil)
+	isErr(t, err, ErrInUse)
+	if _, err := newCache(t, Options{}).Prune(0); err == nil {
+		t.Error("pruned no directory")
+	}
+}
+
+// TestCheckDisk finds flipped bits, and a blob whose checksums are right but whose hash is not.
+func TestCheckDisk(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 4<<20 + 1, named: true}, fakeFile{path: "b", size: 1 << 20, sha: true})
+	o := diskOptions(t)
+	c := newCache(t, o)
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 3<<20))
+	must(t, readBack(ctxb(), f, src, 1, 0, 1<<20))
+	waitFor(t, func() bool { _, done, ok := f.Complete(1); finish(done); return ok })
+	written(t, c)
+	var read int64
+	got, err := c.CheckDisk(ctxb(), func(n int64) { read += n })
+	must(t, err)
+	if want := (DiskCheck{Blobs: 2, Cells: 32}); got != want || read != 4<<20 {
+		t.Errorf("%+v after %d bytes", got, read)
+	}
+	closeCache(t, c)
+	for _, p := range filesOf(t, o.Dir, ".data") {
+		if info, err := os.Stat(p); err == nil && info.Size() > 1<<20 {
+			flip(".data", 2<<20+5, 0)(t, p, "")
+		}
+	}
+	c = newCache(t, o)
+	got, err = c.CheckDisk(ctxb(), func(int64) {})
+	must(t, err)
+	if want := (DiskCheck{Blobs: 2, Cells: 32, Bad: 1}); got != want {
+		t.Errorf("after a flip %+v", got)
+	}
+	ctx, cancel := context.WithCancel(ctxb())
+	cancel()
+	_, err = c.CheckDisk(ctx, func(int64) {})
+	isErr(t, err, context.Canceled)
+}
+
+// TestClockJumps moves the clock of the cache about, years at a time: bytes stay right and the directory under its size.
+func TestClockJumps(t *testing.T) {
+	now := &clock{t: time.Unix(1e9, 0)}
+	src := newFake(fakeFile{path: "a", size: 12 << 20, named: true})
+	o := diskOptions(t)
+	o.Size, o.Memory, o.Now = 6<<20, 2<<20, now.Now
+	c := newCache(t, o)
+	for i, jump := range []time.Duration{1e17, -2e17, time.Second, 3e17, -1e17} {
+		now.add(jump)
+		f := c.Release(src, src.listing())
+		must(t, readBack(ctxb(), f, src, 0, 0, 12<<20))
+		must(t, f.Gather(ctxb(), nil, nil))
+		if s := c.Stats(); s.DiskUsed > 6<<20 {
+			t.Errorf("jump %d: %d bytes on disk", i, s.DiskUsed)
+		}
+		c = reopened(t, c, o)
+	}
+}
+
+// TestFewDescriptors reads a release of a hundred files with 40 descriptors: what cannot be kept on disk is fetched, and nothing is wrong.
+func TestFewDescriptors(t *testing.T) {
+	child(t, "TestFewDescriptors", func(dir string) error {
+		if err := limitDescriptors(40); err != nil {
+			return err
+		}
+		var files []fakeFile
+		for i := range 100 {
+			files = append(files, fakeFile{path: fmt.Sprintf("f%03d", i), size: 300_000, named: true})
+		}
+		src := newFake(files...)
+		c, err := New(Options{Dir: dir, Size: 1 << 30, Memory: 8 << 20})
+		if err != nil {
+			return err
+		}
+		f := c.Release(src, src.listing())
+		for range 2 {
+			for i := range files {
+				if err := readBack(ctxb(), f, src, i, 0, 300_000); err != nil {
+					return err
+				}
+			}
+		}
+		return c.Close()
+	})
+}
