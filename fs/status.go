@@ -13,11 +13,12 @@ type stats struct {
 }
 
 // Counters is what lies below the FS: bytes that came from the source, bytes found in the disk cache, memory in use and its
-// budget. Detail is shown as it is.
+// budget. Detail and Network are shown as they are.
 type Counters struct {
 	Fetched, Cached     int64
 	Memory, MemoryLimit int64
 	Detail              any
+	Network             any
 }
 
 // Status is the content of .weightfs/status.json.
@@ -34,6 +35,7 @@ type Status struct {
 	Panics   int64          `json:"panics"`
 	Memory   MemoryStatus   `json:"memory"`
 	Cache    any            `json:"cache,omitempty"`
+	Network  any            `json:"network,omitempty"`
 }
 
 // SourceStatus is one source of the mount.
@@ -83,7 +85,7 @@ func (f *FS) Status() Status {
 		Errors: f.stats.errors.Load(),
 		Panics: f.stats.panics.Load(),
 		Memory: MemoryStatus{Cache: c.Memory, Limit: c.MemoryLimit, Plans: f.plans.memory()},
-		Cache:  c.Detail,
+		Cache:  c.Detail, Network: c.Network,
 	}
 	for _, t := range f.trees {
 		s.Sources = append(s.Sources, SourceStatus{t.At, t.Source, t.Revision, t.Time.UTC(), t.Bytes, t.Files})

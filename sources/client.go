@@ -68,14 +68,14 @@ func (c *client) closeIdle() {
 	c.guarded.CloseIdleConnections()
 }
 
-// paused are the hosts that asked for a pause, and how much of it is left.
+// paused are the hosts that asked for a pause that is not over.
 func (c *client) paused() []Pause {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []Pause
 	for host, g := range c.gates {
 		if left := g.rest(); left > 0 {
-			all = append(all, Pause{Host: host, Left: left})
+			all = append(all, Pause{Host: host, Until: time.Now().Add(left)})
 		}
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Host < all[j].Host })

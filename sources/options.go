@@ -64,14 +64,33 @@ const (
 	stallBytes      = 64 << 10
 )
 
-// Pause is a host that wants everyone to wait.
-type Pause struct {
-	Host string // scheme, host and port
-	Left time.Duration
+// Status is the counters of the remote sources, and the hosts that no request is sent to at the moment because they asked for that.
+type Status struct {
+	Requests int64   `json:"requests"`
+	Bytes    int64   `json:"bytes"`
+	Resolves int64   `json:"resolves"`
+	Retries  int64   `json:"retries"`
+	Stalls   int64   `json:"stalls"`
+	Refused  int64   `json:"refused"`
+	Pauses   int64   `json:"pauses"`
+	Paused   []Pause `json:"paused,omitempty"`
 }
 
-// Paused lists the hosts that no request is sent to at the moment, because they asked for that.
-func (o *Options) Paused() []Pause { return o.net().paused() }
+// Pause is a host that wants everyone to wait.
+type Pause struct {
+	Host  string    `json:"host"` // scheme, host and port
+	Until time.Time `json:"until"`
+}
+
+// Status is how things are now. Without Metrics the counters are zero.
+func (o *Options) Status() Status {
+	s := Status{Paused: o.net().paused()}
+	if m := o.Metrics; m != nil {
+		s.Requests, s.Bytes, s.Resolves, s.Retries = m.Requests.Load(), m.Bytes.Load(), m.Resolves.Load(), m.Retries.Load()
+		s.Stalls, s.Refused, s.Pauses = m.Stalls.Load(), m.Refused.Load(), m.Pauses.Load()
+	}
+	return s
+}
 
 // Close closes idle connections. Sources that use the options go on working.
 func (o *Options) Close() {

@@ -178,7 +178,7 @@ func TestPause(t *testing.T) {
 				if n := len(s.Log(mark)); n != 2 {
 					t.Errorf("%d requests, want 2", n)
 				}
-				if p := o.Paused(); len(p) != 0 {
+				if p := o.Status().Paused; len(p) != 0 {
 					t.Errorf("still paused: %v", p)
 				}
 				if o.Metrics.Pauses.Load() != 1 {
@@ -266,8 +266,8 @@ func TestPauseBeyondTheDeadline(t *testing.T) {
 		if time.Since(start) != time.Minute {
 			t.Errorf("it took %s", time.Since(start))
 		}
-		if p := o.Paused(); len(p) != 1 || p[0].Host != "http://cdn.test:80" || p[0].Left.Round(time.Second) != 140*time.Second {
-			t.Errorf("paused: %v", p)
+		if p := o.Status(); len(p.Paused) != 1 || p.Paused[0].Host != "http://cdn.test:80" || !p.Paused[0].Until.Equal(start.Add(200*time.Second)) || p.Pauses != 1 {
+			t.Errorf("status: %+v", p)
 		}
 	})
 }

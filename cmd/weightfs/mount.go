@@ -278,7 +278,7 @@ func (m *mounting) counters() fs.Counters {
 	s := m.session.cache.Stats()
 	return fs.Counters{
 		Fetched: s.BytesFetched, Cached: s.BytesDisk, Memory: s.MemoryUsed, MemoryLimit: s.Memory,
-		Detail: s,
+		Detail: s, Network: m.session.options.Status(),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weightfs/fs"
+	"weightfs/sources"
 )
 
 func newStatusCommand(u *ui) *cobra.Command {
@@ -44,7 +45,8 @@ func newStatusCommand(u *ui) *cobra.Command {
 // mountStatus is a mount's status.json and, for those that do not answer, what is wrong.
 type mountStatus struct {
 	fs.Status
-	raw json.RawMessage
+	network sources.Status
+	raw     json.RawMessage
 }
 
 // statusWait is how long a mount may take to tell its status.
@@ -72,6 +74,9 @@ func readStatus(dir string) (mountStatus, error) {
 		}
 		s.raw = a.text
 		if err := json.Unmarshal(a.text, &s.Status); err != nil {
+			return s, fmt.Errorf("status of %s: %w", dir, err)
+		}
+		if err := json.Unmarshal(a.text, &struct{ Network *sources.Status }{&s.network}); err != nil {
 			return s, fmt.Errorf("status of %s: %w", dir, err)
 		}
 		return s, nil
@@ -102,6 +107,9 @@ func (u *ui) status(s mountStatus) error {
 		[]string{"memory", fmt.Sprintf("%s of %s", size(s.Memory.Cache), size(s.Memory.Limit))},
 		[]string{"errors", fmt.Sprint(s.Errors)},
 	)
+	for _, p := range s.network.Paused {
+		rows = append(rows, []string{"waiting", fmt.Sprintf("%s asked for a pause until %s", oneLine(p.Host), p.Until.Local().Format(time.TimeOnly))})
+	}
 	if s.Mount != nil {
 		rows = append(rows,
 			[]string{"read-ahead", fmt.Sprintf("%d KiB", s.Mount.ReadAheadKB)},
