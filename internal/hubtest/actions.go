@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -38,7 +39,7 @@ var actions = map[string]func(a *args) action{
 	"header":    func(a *args) action { return setHeader(a) },  // set="K: V" and drop=K, each any number of times
 	"range":     func(a *args) action { return wrongRange(a) }, // Content-Range with start=±N, total=±N
 	"weak":      func(a *args) action { return weak },          // ETag becomes weak
-	"link":      func(a *args) action { return link(a) },       // the next page is at to=URL; to=self is a cycle
+	"link":      func(a *args) action { return link(a) },       // the next page is at to=URL; to=self is a cycle, to=endless never ends
 	"multipart": func(a *args) action { return multipart },     // 206 as multipart/byteranges
 
 	// the body
@@ -200,9 +201,15 @@ func weak(_ *request, p *reply) {
 func link(a *args) action {
 	to := a.text("to", "self")
 	return func(q *request, p *reply) {
-		next := to
-		if to == "self" {
-			next = "http://" + q.Host + q.URL.RequestURI()
+		next, self := to, "http://"+q.Host+q.URL.RequestURI()
+		switch to {
+		case "self":
+			next = self
+		case "endless": // another page each time, and never a last one
+			v := q.URL.Query()
+			n, _ := strconv.Atoi(v.Get("again"))
+			v.Set("again", strconv.Itoa(n+1))
+			next = "http://" + q.Host + q.URL.EscapedPath() + "?" + v.Encode()
 		}
 		p.header.Set("Link", "<"+next+`>; rel="next"`)
 	}

@@ -125,6 +125,7 @@ func TestActions(t *testing.T) {
 		}},
 		{"weak", func(r answer) bool { return strings.HasPrefix(r.Header.Get("ETag"), `W/"`) }},
 		{"link to=http://elsewhere/", func(r answer) bool { return r.Header.Get("Link") == `<http://elsewhere/>; rel="next"` }},
+		{"link to=endless", func(r answer) bool { return strings.Contains(r.Header.Get("Link"), "again=1") }},
 		{"multipart", func(r answer) bool {
 			return r.StatusCode == 206 && strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") && bytes.Contains(r.body, want)
 		}},
