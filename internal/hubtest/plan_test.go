@@ -194,3 +194,30 @@ func TestPlanFileErrorsNameIt(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The document names every action, and none that does not exist.
+func TestDocumentNamesEveryAction(t *testing.T) {
+	b, err := os.ReadFile("../../docs/stand-in-hub.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(b), "| action |")
+	named := map[string]bool{}
+	for _, line := range strings.Split(table, "\n") {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+		for i, code := range strings.Split(cell, "`") {
+			if name, _, _ := strings.Cut(code, " "); i%2 == 1 && !strings.Contains(name, "=") {
+				named[name] = true
+			}
+		}
+	}
+	for name := range actions {
+		if !named[name] {
+			t.Errorf("%s is not in the document", name)
+		}
+		delete(named, name)
+	}
+	for name := range named {
+		t.Errorf("the document has %s, which does not exist", name)
+	}
+}
