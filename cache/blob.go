@@ -349,8 +349,8 @@ func (b *diskBlob) put(first int64, bufs [][]byte) (sums []uint32, err error) {
 	if err == nil {
 		err = b.record(record{kind: recordFill, first: first, count: uint32(len(sums)), sums: sums})
 	}
+	b.store.done(total, err)
 	if err != nil {
-		b.store.giveBack(total)
 		return nil, err
 	}
 	b.store.stats.stored.Add(total)
@@ -465,7 +465,7 @@ func (b *diskBlob) evict(group int64) (freed int64) {
 	b.mu.Lock()
 	b.index.groups[group].busy &^= mask
 	b.mu.Unlock()
-	b.store.giveBack(freed)
+	b.store.freed(freed)
 	return freed
 }
 

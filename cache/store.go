@@ -40,7 +40,8 @@ type store struct {
 	mu     sync.Mutex // guards all below
 	blobs  map[sources.ID]*diskBlob
 	rest   map[sources.ID]atRest // the blobs on disk that are not open
-	used   int64                 // bytes on disk
+	used   int64                 // bytes on disk, and those being written
+	active int64                 // bytes being written
 	paused time.Time             // no writes before that
 }
 
@@ -161,7 +162,7 @@ func (s *store) load(key sources.ID, limit int64) []byte {
 	return p
 }
 
-// room makes room for n bytes, which the caller gives back if it does not write them. It may evict.
+// room makes room for n bytes that the caller is going to write; done says how that went. It may evict.
 func (s *store) room(n int64) bool {
 	for try := 0; ; try++ {
 		_, usable := s.space()
@@ -170,9 +171,10 @@ func (s *store) room(n int64) bool {
 			s.mu.Unlock()
 			return false
 		}
-		need := max(s.used+n-s.limit, n-usable)
+		need := max(s.used+n-s.limit, s.active+n-usable)
 		if need <= 0 {
 			s.used += n
+			s.active += n
 			s.mu.Unlock()
 			return true
 		}
@@ -183,7 +185,18 @@ func (s *store) room(n int64) bool {
 	}
 }
 
-func (s *store) giveBack(n int64) {
+// done ends a write of n bytes that there was room for.
+func (s *store) done(n int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active -= n
+	if err != nil {
+		s.used -= n
+	}
+}
+
+// freed takes bytes off the books.
+func (s *store) freed(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= n
