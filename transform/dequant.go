@@ -145,6 +145,9 @@ func (in *input) fetchFacts(ctx context.Context) error {
 
 // signature is everything that recognition depends on but the module's name; cacheable is false where facts or metadata matter.
 func (in *input) signature(m *module) (key string, cacheable bool) {
+	if in.quantConfig.ByModule() {
+		return "", false
+	}
 	suffixes := make([]string, 0, len(m.members))
 	for s := range m.members {
 		suffixes = append(suffixes, s)

@@ -23,7 +23,8 @@ type Config struct {
 	// Problem is what is impossible in the declaration ("group_size 0"); every quantized group is refused for it.
 	Problem string
 
-	fields map[string]json.RawMessage // of Raw, parsed once
+	fields   map[string]json.RawMessage // of Raw, parsed once
+	byModule bool
 }
 
 // place is where a declaration may stand.
@@ -132,6 +133,9 @@ func (c *Config) read() {
 		c.Method = "unnamed"
 	}
 	c.readWeights(c.fields)
+	for key, raw := range c.fields {
+		c.byModule = c.byModule || strings.Contains(key, ".") && len(object(raw)) > 0
+	}
 	for _, weights := range c.ctWeights() {
 		c.readWeights(weights)
 	}
@@ -204,6 +208,10 @@ func (c *Config) problem(key string, raw json.RawMessage) {
 		c.Problem = fmt.Sprintf("%s declares %s %.40s, which is impossible", c.Source, key, raw)
 	}
 }
+
+// ByModule says whether the declaration has settings of their own for some modules (MLX: members named by a path), so that equal tensors of two
+// modules may have to be read differently.
+func (c *Config) ByModule() bool { return c.byModule }
 
 // members are the fields of Raw.
 func (c *Config) members() map[string]json.RawMessage {

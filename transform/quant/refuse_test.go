@@ -252,6 +252,11 @@ func TestFindConfig(t *testing.T) {
 			t.Errorf("%s: %+v", x.name, got)
 		}
 	}
+	for text, want := range map[string]bool{`{"bits": 4, "group_size": 64}`: false, `{"bits": 4, "model.lm_head": {"bits": 8}}`: true, `{"a.b": false}`: false} {
+		if c, err := FindConfig(map[string][]byte{"config.json": []byte(`{"quantization": ` + text + `}`)}); err != nil || c.ByModule() != want {
+			t.Errorf("%s: by module %t, error %v", text, c.ByModule(), err)
+		}
+	}
 	if _, err := FindConfig(map[string][]byte{"config.json": []byte(`{`)}); err == nil {
 		t.Error("no error for what is not JSON")
 	}
