@@ -146,14 +146,22 @@ func (s *httpSource) askAll(ctx context.Context, names []string, at *url.URL) ([
 	return all, g.Wait()
 }
 
+// errNoSize is a file whose size the server does not say, as caches do that are still getting it themselves.
+var errNoSize = temporary("the server does not say its size")
+
 // ask sends the header request of one name. A name that is missing or refused is no error.
 func (s *httpSource) ask(ctx context.Context, name string, u *url.URL) (found, error) {
 	f := found{path: name, url: u}
 	err := s.o.retry(ctx, func(ctx context.Context) (err error) {
 		f.probe, err = s.o.net().probe(ctx, request{url: u, follow: true})
+		if err == nil && f.status < 400 && f.size < 0 && !f.html {
+			err = errNoSize
+		}
 		return err
 	})
 	switch {
+	case errors.Is(err, errNoSize):
+		f.hidden = "the server does not say its size"
 	case err != nil:
 		return f, err
 	case f.status >= 400:
@@ -162,8 +170,6 @@ func (s *httpSource) ask(ctx context.Context, name string, u *url.URL) (found, e
 		}
 	case f.html:
 		f.hidden = "the server answers with a web page"
-	case f.size < 0:
-		f.hidden = "the server does not say its size"
 	}
 	return f, nil
 }

@@ -63,13 +63,6 @@ func TestHTTPOddServers(t *testing.T) {
 		{name: "403 for all", faults: []sourcetest.Fault{{Do: sourcetest.Status(403)}}, err: sources.ErrDenied, words: "403 Forbidden"},
 		{name: "404 for all", faults: []sourcetest.Fault{{Do: sourcetest.Status(404)}}, err: sources.ErrNotFound, words: "none of the files of a release"},
 		{name: "web pages for all", faults: []sourcetest.Fault{{Do: sourcetest.Header("Content-Type", "text/html; charset=utf-8")}}, err: sources.ErrNotFound, words: "none of the files"},
-		{name: "no sizes", faults: []sourcetest.Fault{{Path: "README.md", Do: sourcetest.Change(func(r *httptest.ResponseRecorder) {
-			r.Header().Del("Content-Length")
-			r.Header().Del("Content-Range")
-			r.Code = 206
-		})}}, files: "config.json " + shard + " model-00002-of-00002.safetensors model.safetensors.index.json", hidden: "README.md: the server does not say its size"},
-		{name: "compressed", faults: []sourcetest.Fault{{Path: "README.md", Do: sourcetest.Header("Content-Encoding", "gzip")}}, files: "config.json " + shard + " model-00002-of-00002.safetensors model.safetensors.index.json",
-			hidden: "README.md: the server does not say its size"},
 		{name: "once 503", faults: []sourcetest.Fault{{Path: "config.json", Times: 1, Do: sourcetest.Status(503)}}, files: "README.md config.json " + shard + " model-00002-of-00002.safetensors model.safetensors.index.json"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

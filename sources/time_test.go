@@ -507,6 +507,48 @@ func TestBrokenForGood(t *testing.T) {
 	})
 }
 
+// TestSizesLater: a cache that is still getting a file does not know its size. It is asked again for some seconds; a file whose size is
+// never said is hidden.
+func TestSizesLater(t *testing.T) {
+	unsized := func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		w.WriteHeader(http.StatusOK)
+		http.NewResponseController(w).Flush()
+		if r.Method != http.MethodHead {
+			io.WriteString(w, "some of it")
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		fault  sourcetest.Fault
+		files  int
+		hidden string
+	}{
+		{"in a while", sourcetest.Fault{Kind: "plain", Times: 60, Do: unsized}, 5, ""},
+		{"never", sourcetest.Fault{Kind: "plain", Path: "README.md", Do: unsized}, 4, "README.md: the server does not say its size"},
+		{"compressed", sourcetest.Fault{Kind: "plain", Path: shard, Do: sourcetest.Header("Content-Encoding", "gzip")}, 4, shard + ": the server does not say its size"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &sourcetest.Server{Files: withIndex(sourcetest.Small())}
+			inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, _ sources.Source, o *sources.Options) {
+				s.Inject(c.fault)
+				start := time.Now()
+				l, err := newHTTP(t, s.HubURL+"/plain/", o).List(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(l.Files) != c.files || len(l.Hidden) > 1 || len(l.Hidden) == 0 != (c.hidden == "") || time.Since(start) > 20*time.Second {
+					t.Errorf("after %s: files %v, hidden %v", time.Since(start), paths(l), l.Hidden)
+				}
+				for _, h := range l.Hidden {
+					if h.Path+": "+h.Reason != c.hidden {
+						t.Errorf("hidden %v", h)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestListAbandoned: a List that nobody waits for asks nothing more.
 func TestListAbandoned(t *testing.T) {
 	s := &sourcetest.Server{}
