@@ -23,7 +23,7 @@ const (
 	version   = "v1"
 	pause     = 30 * time.Second // without writes after one failed
 	keepFree  = 10               // per cent of the file system
-	evictPart = 32               // an eviction frees at least this part of the limit, so that not every write waits for one
+	evictPart = 32               // an eviction frees at least this part of what is there, so that not every write waits for one
 )
 
 // store is one directory of blobs: v1/<2 hex>/<64 hex of key>.data and .map.
@@ -178,8 +178,9 @@ func (s *store) room(n int64) bool {
 			s.mu.Unlock()
 			return true
 		}
+		part := s.used / evictPart
 		s.mu.Unlock()
-		if try == 2 || n > s.limit || !s.evict(max(need, s.limit/evictPart)) {
+		if try == 2 || n > s.limit || !s.evict(max(need, part)) {
 			return false
 		}
 	}
