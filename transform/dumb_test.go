@@ -375,6 +375,9 @@ func TestTensors(t *testing.T) {
 			}
 		}
 		for _, f := range files(t, dir, "tensors") {
+			if f.path == "tensors/README.md" {
+				continue
+			}
 			if got := content(t, m, f); !bytes.Equal(got, want[f.path]) {
 				t.Errorf("%s: %s differs: %d bytes, want %d; first at %d", r.Name, f.path, len(got), len(want[f.path]), firstDiff(got, want[f.path]))
 			}

@@ -28,25 +28,7 @@ func expertFilesDir(in *input) (plan.Dir, cost, error) {
 		return main, cost{n, n}, nil
 	}
 	n += s.native[mtp]
-	return joined{main, plan.Folder("mtp", (&expertFiles{in, in.MTP}).layers())}, cost{n, n}, nil
-}
-
-// joined is a directory with one more entry, which comes last.
-type joined struct {
-	plan.Dir
-	last plan.Node
-}
-
-func (d joined) List(ctx context.Context) ([]plan.Node, error) {
-	nodes, err := d.Dir.List(ctx)
-	return append(nodes[:len(nodes):len(nodes)], d.last), err
-}
-
-func (d joined) Lookup(ctx context.Context, name string) (plan.Node, error) {
-	if name == d.last.Name {
-		return d.last, nil
-	}
-	return d.Dir.Lookup(ctx, name)
+	return plus{main, plan.Folder("mtp", (&expertFiles{in, in.MTP}).layers())}, cost{n, n}, nil
 }
 
 // layers is the directory of the layers.

@@ -1,8 +1,10 @@
 package transform
 
 import (
+	"context"
 	"io/fs"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 
@@ -51,6 +53,27 @@ func folder(files []entry) (dir plan.Static, hidden int) {
 		}
 	}
 	return root.dir(), hidden
+}
+
+// plus is a directory with one more entry, whose name no other has.
+type plus struct {
+	plan.Dir
+	more plan.Node
+}
+
+func (d plus) List(ctx context.Context) ([]plan.Node, error) {
+	nodes, err := d.Dir.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return plan.NewStatic(append(slices.Clone(nodes), d.more)...), nil
+}
+
+func (d plus) Lookup(ctx context.Context, name string) (plan.Node, error) {
+	if name == d.more.Name {
+		return d.more, nil
+	}
+	return d.Dir.Lookup(ctx, name)
 }
 
 // branch is a directory while it is made: a name has a file, or a branch.

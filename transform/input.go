@@ -194,6 +194,7 @@ type Absent struct {
 	View   string // bf16, experts/native
 	Tensor string // the tensor that is to blame, "" if none is
 	Reason string
+	Err    error // the verdict on the release that leaves no view, nil if the reason is the view's own
 }
 
 func (a *Absent) Error() string {
@@ -205,6 +206,8 @@ func (a *Absent) Error() string {
 
 // Is makes an absent view not exist where only that matters.
 func (a *Absent) Is(target error) bool { return target == errNotExist }
+
+func (a *Absent) Unwrap() error { return a.Err }
 
 // absent makes the error of a view from a tensor's name and the reason.
 func absent(tensor, format string, args ...any) error {

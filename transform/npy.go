@@ -68,12 +68,14 @@ type names struct {
 	order func() []int32
 }
 
+const aboutTensors = "Every tensor as a NumPy file: dots become directories, the last two components one name. A dtype that NumPy lacks stands as the integer of its width."
+
 // tensorsDir is tensors/.
 func tensorsDir(in *input) (plan.Dir, cost, error) {
 	n := &names{in: in}
 	n.order = sync.OnceValue(n.sort)
 	sum := total(in.sums().native)
-	return npyDir{n, ""}, cost{sum, sum}, nil
+	return plus{npyDir{n, ""}, readmeFile("tensors", aboutTensors)}, cost{sum, sum}, nil
 }
 
 func (n *names) name(i int32) string { return n.in.source(i).Name }

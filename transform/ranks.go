@@ -14,6 +14,9 @@ import (
 // listedRanks are the numbers of ranks that ranks/ lists; every other number up to that of the experts opens by name.
 var listedRanks = []int{2, 4, 8, 16, 32, 64}
 
+const aboutRanks = "ranks/<n>/<r>/ is the model directory of expert-parallel rank r of n (r from 0): everything resident and a contiguous run of the experts, " +
+	"names and config.json unchanged. Every n up to the number of experts opens by name, also <n>-nomtp without multi-token prediction's experts."
+
 // ranksDir is ranks/: <n>/<r>/ is the model directory of expert-parallel rank r of n, <n>-nomtp/<r>/ the same without the experts of
 // multi-token prediction.
 func ranksDir(in *input) (plan.Dir, cost, error) {
@@ -29,7 +32,8 @@ func ranksDir(in *input) (plan.Dir, cost, error) {
 	}
 	counts = plan.NewStatic(counts...)
 	n := total(in.sums().native)
-	return plan.Indexed{N: len(counts), At: func(i int) plan.Node { return counts[i] }, Find: d.find}, cost{n, n}, nil
+	dir := plan.Indexed{N: len(counts), At: func(i int) plan.Node { return counts[i] }, Find: d.find}
+	return plus{dir, readmeFile("ranks", aboutRanks)}, cost{n, n}, nil
 }
 
 // ranks makes the model directories of ranks and keeps those that were looked at.

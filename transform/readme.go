@@ -5,16 +5,15 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+
+	"weightfs/fs/plan"
 )
 
 // readmeText is README.md of a mount: what is here, what each view costs, which are absent and why.
 func readmeText(in *input, views []built, hidden int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n", printable(in.Listing.Name))
-	if in.Listing.Revision != "" {
-		fmt.Fprintf(&b, "Pinned to commit %s. ", printable(in.Listing.Revision))
-	}
-	fmt.Fprintf(&b, "Read-only. %s tensors in %d shards, %s of weights.\n\n", humanize.Comma(int64(in.Len())), len(in.Shards), size(in.Bytes()))
+	title(&b, in.Listing)
+	fmt.Fprintf(&b, " %s tensors in %d shards, %s of weights.\n\n", humanize.Comma(int64(in.Len())), len(in.Shards), size(in.Bytes()))
 	b.WriteString("Every file below is computed when it is read. \"Reads\" is what the release must deliver when a whole view is read once.\n\n")
 	b.WriteString("| path | what it is | weights shown | reads |\n|---|---|---|---|\n")
 	var files int64
@@ -33,6 +32,23 @@ func readmeText(in *input, views []built, hidden int) string {
 	section(&b, "Absent views", absences(views))
 	section(&b, "Remarks", remarks(in, hidden))
 	return b.String()
+}
+
+// readmeFile is README.md of a directory that is no model directory.
+func readmeFile(title, text string) plan.Node {
+	return plan.File("README.md", literal("README.md", []byte("# "+title+"\n\n"+text+"\n")))
+}
+
+// viewLines says what views are, and which are absent.
+func viewLines(views []built) string {
+	var b strings.Builder
+	for _, v := range views {
+		if v.err == nil {
+			fmt.Fprintf(&b, "* `%s/`: %s\n", v.Name, v.About)
+		}
+	}
+	section(&b, "Absent", absences(views))
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func section(b *strings.Builder, title string, lines []string) {
@@ -73,12 +89,7 @@ func remarks(in *input, hidden int) []string {
 	for _, f := range in.LeftOut {
 		out = append(out, fmt.Sprintf("`%s` is in release/ only: %s.", printable(f.Path), printable(f.Reason)))
 	}
-	for _, f := range in.Listing.Hidden {
-		out = append(out, fmt.Sprintf("`%s` is hidden: %s.", printable(f.Path), printable(f.Reason)))
-	}
-	if hidden > 0 {
-		out = append(out, fmt.Sprintf("%d files are hidden because their paths are not clean or stand below another file.", hidden))
-	}
+	out = append(out, hiddenFiles(in.Listing, hidden)...)
 	if in.unsafe > 0 {
 		out = append(out, fmt.Sprintf("%d tensors are not in tensors/ because their names cannot stand in a path, `%s` for one.", in.unsafe, printable(in.unsafeFirst)))
 	}

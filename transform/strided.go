@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"weightfs/fs/plan"
@@ -65,18 +66,58 @@ func (c strided) Decode(dst []byte, off int64, in [][]byte) error {
 		return nil
 	}
 	lo, hi := c.window(off, n)
-	src := make([]byte, hi-lo)
-	if err := c.inner.Decode(src, lo, in); err != nil {
+	src, err := c.source(lo, hi, in)
+	if err != nil {
 		return err
 	}
 	row := c.cols * c.width
 	for at := off; at < off+n; {
 		r, begin := at/row, at%row
-		end := min(row, begin+off+n-at)
-		c.fill(dst[at-off:at-off+end-begin], src[(c.base+r*c.rowStep)*c.width-lo:], begin)
-		at += end - begin
+		src := src[(c.base+r*c.rowStep)*c.width-lo:]
+		out := dst[at-off:]
+		if rows := int64(len(out)) / row; begin == 0 && rows > 1 && c.width == 2 && c.colStep != 1 {
+			rows = min(rows, turnRows)
+			c.turn(out, src, rows)
+			at += rows * row
+			continue
+		}
+		out = out[:min(row-begin, int64(len(out)))]
+		c.fill(out, src, begin)
+		at += int64(len(out))
 	}
 	return nil
+}
+
+// source is the inner output [lo, hi).
+func (c strided) source(lo, hi int64, in [][]byte) ([]byte, error) {
+	if _, ok := c.inner.(raw); ok {
+		return in[0], nil
+	}
+	src := make([]byte, hi-lo)
+	return src, c.inner.Decode(src, lo, in)
+}
+
+// turnRows is how many rows are filled at a time, and how many columns of them: a square whose cache lines are all touched once.
+const turnRows = 32
+
+// turn fills rows whole rows, turnRows at most, of 2-byte elements; the first element of the first is at src[0].
+func (c strided) turn(dst, src []byte, rows int64) {
+	var square [turnRows * turnRows]uint16 // column by column
+	for k0 := int64(0); k0 < c.cols; k0 += turnRows {
+		cols := min(c.cols-k0, turnRows)
+		for k := range cols {
+			in := src[2*(k0+k)*c.colStep:]
+			for r := range rows {
+				square[k*turnRows+r] = binary.LittleEndian.Uint16(in[2*r*c.rowStep:])
+			}
+		}
+		for r := range rows {
+			out := dst[2*(r*c.cols+k0):]
+			for k := range cols {
+				binary.LittleEndian.PutUint16(out[2*k:], square[k*turnRows+r])
+			}
+		}
+	}
 }
 
 // fill copies bytes [begin, begin+len(dst)) of a row whose first element is at src[0].
@@ -86,14 +127,6 @@ func (c strided) fill(dst, src []byte, begin int64) {
 		return
 	}
 	step := c.colStep * c.width
-	if c.width == 2 && begin%2 == 0 && len(dst)%2 == 0 {
-		src = src[begin/2*step:]
-		for at := 0; at < len(dst); at += 2 {
-			dst[at], dst[at+1] = src[0], src[1]
-			src = src[min(step, int64(len(src))):]
-		}
-		return
-	}
 	for at := int64(0); at < int64(len(dst)); {
 		e, within := (begin+at)/c.width, (begin+at)%c.width
 		at += int64(copy(dst[at:], src[e*step+within:e*step+c.width]))

@@ -25,8 +25,8 @@ func decodeRange(t *rapid.T, c plan.Codec, inputs [][]byte, off, n int64) []byte
 // TestStrided picks random matrices out of random bytes, in one read and in pieces, and compares with picking element by element.
 func TestStrided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		width := int64(rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "width"))
-		rows, cols := rapid.Int64Range(1, 9).Draw(t, "rows"), rapid.Int64Range(1, 9).Draw(t, "cols")
+		width := int64(rapid.SampledFrom([]int{1, 2, 2, 4}).Draw(t, "width"))
+		rows, cols := rapid.Int64Range(1, 70).Draw(t, "rows"), rapid.Int64Range(1, 9).Draw(t, "cols")
 		base := rapid.Int64Range(0, 5).Draw(t, "base")
 		rowStep, colStep := rapid.Int64Range(1, 20).Draw(t, "rowStep"), rapid.Int64Range(1, 20).Draw(t, "colStep")
 		elements := base + (rows-1)*rowStep + (cols-1)*colStep + 1 + rapid.Int64Range(0, 3).Draw(t, "rest")
@@ -45,7 +45,10 @@ func TestStrided(t *testing.T) {
 		}
 		var got []byte
 		for off := int64(0); off < c.Len(); {
-			n := rapid.Int64Range(1, c.Len()-off).Draw(t, "n")
+			n := c.Len() - off
+			if rapid.Bool().Draw(t, "part") {
+				n = rapid.Int64Range(1, n).Draw(t, "n")
+			}
 			got = append(got, decodeRange(t, c, [][]byte{src}, off, n)...)
 			off += n
 		}
@@ -53,4 +56,17 @@ func TestStrided(t *testing.T) {
 			t.Fatalf("%s: got %x, want %x", c, got, want)
 		}
 	})
+}
+
+func BenchmarkTranspose(b *testing.B) {
+	const rows, cols = 2048, 5120
+	c := strided{raw{4 * rows * cols}, 2, rows, rows, cols, 1, 2 * rows} // the up half of [in, 2*out]
+	src, dst := make([]byte, 4*rows*cols), make([]byte, 2*rows*cols)
+	need := c.Needs(0, c.Len())[0]
+	b.SetBytes(c.Len())
+	for b.Loop() {
+		if err := c.Decode(dst, 0, [][]byte{src[need.Start:need.End]}); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

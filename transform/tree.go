@@ -2,6 +2,7 @@ package transform
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -11,8 +12,8 @@ import (
 )
 
 // Tree is the root of a mount of one release: release/, the views that are not absent, README.md and the extra nodes. release/ and the
-// extra nodes need the listing only; all else waits for open, which is called until it has succeeded once. Looking up an absent view
-// fails with [*Absent].
+// extra nodes need the listing only; all else waits for open, which is called until it has succeeded once, or has said that the release is
+// bad: then every view is absent. Looking up an absent view fails with [*Absent].
 func Tree(l *release.Listing, open func(context.Context) (*release.Release, error), extra ...plan.Node) plan.Dir {
 	return TreeOf(Views(), l, open, extra...)
 }
@@ -35,10 +36,10 @@ type tree struct {
 
 	gate chan struct{} // held by the one that opens
 	mu   sync.Mutex
-	done *root // guarded by mu; nil until open succeeded
+	done *root // guarded by mu; nil until the release is known, good or bad
 }
 
-// root is what is known once the release is open.
+// root is what is known once the release is open, or known to be bad.
 type root struct {
 	nodes  plan.Static // all entries
 	absent branches    // of views: what a lookup of an absent one says
@@ -80,7 +81,8 @@ func (t *tree) Lookup(ctx context.Context, name string) (plan.Node, error) {
 	return r.nodes.Lookup(ctx, name)
 }
 
-// load opens the release once. A failure is not remembered; a caller whose context ends stops waiting.
+// load opens the release once. A failure to get its bytes is not remembered, a verdict on them is; a caller whose context ends stops
+// waiting.
 func (t *tree) load(ctx context.Context) (*root, error) {
 	if r := t.opened(); r != nil {
 		return r, nil
@@ -94,7 +96,21 @@ func (t *tree) load(ctx context.Context) (*root, error) {
 	if r := t.opened(); r != nil {
 		return r, nil
 	}
+	r, err := t.make(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done = r
+	return r, nil
+}
+
+func (t *tree) make(ctx context.Context) (*root, error) {
 	rel, err := t.open(ctx)
+	if errors.Is(err, release.ErrBadRelease) {
+		return t.bare(err), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +118,7 @@ func (t *tree) load(ctx context.Context) (*root, error) {
 	if err := in.fetchFacts(ctx); err != nil {
 		return nil, err
 	}
-	r := t.root(in, buildAll(in, t.views))
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.done = r
-	return r, nil
+	return t.root(in, buildAll(in, t.views)), nil
 }
 
 func (t *tree) opened() *root {
@@ -138,6 +150,7 @@ func (t *tree) root(in *input, views []built) *root {
 	}
 	for top, d := range subs {
 		if len(d.nodes) > 0 {
+			d.nodes = plan.NewStatic(append(d.nodes, readmeFile(top, viewLines(d.views)))...)
 			nodes = append(nodes, plan.Folder(top, d))
 		} else {
 			r.absent[top] = d.first
@@ -155,12 +168,14 @@ type viewDir struct {
 	nodes  plan.Static
 	absent branches
 	first  error // of the absent ones
+	views  []built
 
 	mu       sync.Mutex
 	variants map[string]plan.Node // guarded by mu: those that were opened
 }
 
 func (d *viewDir) add(name string, v built) {
+	d.views = append(d.views, v)
 	if v.err == nil {
 		d.nodes = plan.NewStatic(append(d.nodes, plan.Folder(name, v.dir))...)
 		return

@@ -44,7 +44,7 @@ func Views() []View {
 		embedded("webai").view(),
 		embedded("flash-moe").view(),
 		View{"experts/files", "One safetensors file per routed expert, L<layer>/E<expert>.safetensors, names and bytes as in the release (the expert's number before the projection where a tensor holds all of them).", expertFilesDir},
-		View{"ranks", "ranks/<n>/<r>/ is the model directory of expert-parallel rank r of n (r from 0): everything resident and a contiguous run of the experts, names and config.json unchanged. Every n up to the number of experts opens by name, also <n>-nomtp without multi-token prediction's experts.", ranksDir},
+		View{"ranks", aboutRanks, ranksDir},
 		View{"split", "A model directory with every projection of every expert a tensor of its own, [out, in], as transformers names them; dtypes as in the release.",
 			func(in *input) (plan.Dir, cost, error) { return splitDir(in, false) }},
 		View{"split-bf16", "As split/, with quantized tensors dequantized to BF16.", func(in *input) (plan.Dir, cost, error) { return splitDir(in, true) }},
@@ -52,7 +52,7 @@ func Views() []View {
 			func(in *input) (plan.Dir, cost, error) { return fusedDir(in, false) }},
 		View{"fused-bf16", "As fused/, with quantized tensors dequantized to BF16.", func(in *input) (plan.Dir, cost, error) { return fusedDir(in, true) }},
 		View{"layers", "A model directory with one file per module (embedding, layer 0, ..., head) in splitted_model/, each with the marker beside it that AirLLM looks for.", layersDir},
-		View{"tensors", "Every tensor as a NumPy file: dots become directories, the last two components one name. A dtype that NumPy lacks stands as the integer of its width.", tensorsDir},
+		View{"tensors", aboutTensors, tensorsDir},
 	)
 }
 
@@ -108,7 +108,7 @@ func buildAll(in *input, views []View) []built {
 // named puts the view's name into its refusal.
 func named(view string, err error) error {
 	if a, ok := err.(*Absent); ok {
-		return &Absent{View: view, Tensor: a.Tensor, Reason: a.Reason}
+		return &Absent{View: view, Tensor: a.Tensor, Reason: a.Reason, Err: a.Err}
 	}
 	return &Absent{View: view, Reason: fmt.Sprint(err)}
 }
