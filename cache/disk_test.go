@@ -394,18 +394,18 @@ func TestDiskFull(t *testing.T) {
 		t.Skip("NOT RUN: mounting a small tmpfs needs root")
 	}
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=6m,mode=700"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=12m,mode=700"); err != nil {
 		t.Skipf("NOT RUN: no tmpfs: %v", err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	full := filepath.Join(dir, "full")
-	must(t, os.WriteFile(full, make([]byte, 5<<20), 0o600))
+	must(t, os.WriteFile(full, make([]byte, 11<<20), 0o600))
 	now := &clock{t: time.Unix(1e9, 0)}
-	src := newFake(fakeFile{path: "a", size: 8 << 20, named: true})
+	src := newFake(fakeFile{path: "a", size: 16 << 20, named: true})
 	c := newCache(t, Options{Dir: dir, Size: 1 << 30, Memory: 2 << 20, Now: now.Now})
 	defer closeCache(t, c)
 	f := c.Release(src, src.listing())
-	must(t, readBack(ctxb(), f, src, 0, 0, 8<<20))
+	must(t, readBack(ctxb(), f, src, 0, 0, 16<<20))
 	written(t, c)
 	must(t, os.Remove(full))
 	now.add(2 * pause)
@@ -416,6 +416,8 @@ func TestDiskFull(t *testing.T) {
 	src.take()
 	must(t, readBack(ctxb(), f, src, 0, 0, 1<<20))
 	wantRequests(t, src)
+	must(t, readBack(ctxb(), f, src, 0, 0, 16<<20))
+	written(t, c)
 	var st unix.Statfs_t
 	must(t, unix.Statfs(dir, &st))
 	if st.Bavail*10 < st.Blocks {
