@@ -1,0 +1,148 @@
+package quant
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Survey is what the groups of a release are, and where that disagrees with the release's own declaration. It only informs: recognition
+// never looks at skip lists.
+type Survey struct {
+	config Config
+	skips  []*skip
+	kinds  map[string]*Kind
+	inSkip []string // quantized modules that a skip list names, a few
+}
+
+// Kind is the groups of one format that were recognised in the same way.
+type Kind struct {
+	Format, How string // Format is "refused" for refusals, How then the reason
+	Groups      int
+	First       string // the first module
+}
+
+// skip is one entry of a list of modules that are not quantized.
+type skip struct {
+	key, entry string
+	match      func(module string) bool
+	used       bool
+}
+
+// NewSurvey begins a survey under what the release declares.
+func NewSurvey(c Config) *Survey {
+	s := &Survey{config: c, kinds: map[string]*Kind{}}
+	for _, key := range []string{"modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules", "exclude"} {
+		var entries []string
+		if json.Unmarshal(c.members()[key], &entries) != nil {
+			continue
+		}
+		for _, e := range entries[:min(len(entries), maxSkips)] {
+			s.skips = append(s.skips, &skip{key: key, entry: e, match: skipMatcher(key, e)})
+		}
+	}
+	return s
+}
+
+// Bounds on skip lists, whose entries are patterns.
+const (
+	maxSkips   = 1 << 14
+	maxPattern = 1 << 10
+)
+
+// skipMatcher says how an entry is read: shell globs for ModelOpt and Quark; exact names or "re:" with a regular expression anchored at its start
+// for compressed-tensors; a component path anywhere, or such an expression, for the lists of transformers.
+func skipMatcher(key, entry string) func(module string) bool {
+	pattern, isPattern := strings.CutPrefix(entry, "re:")
+	switch {
+	case len(entry) > maxPattern:
+		return func(string) bool { return false }
+	case key == "exclude_modules" || key == "exclude":
+		return func(m string) bool { ok, err := path.Match(entry, m); return ok && err == nil }
+	case key == "ignore" && !isPattern:
+		return func(m string) bool { return m == entry }
+	}
+	re, err := regexp.Compile("^(?:" + pattern + ")")
+	if err != nil { // look-arounds, which Go does not have
+		re = nil
+	}
+	return func(m string) bool {
+		return re != nil && re.MatchString(m) || !isPattern && strings.Contains("."+m+".", "."+entry+".")
+	}
+}
+
+// Add counts one group with what [Recognise] said of it.
+func (s *Survey) Add(module string, m *Match, err error) {
+	k := Kind{Groups: 1, First: module}
+	switch {
+	case err != nil:
+		k.Format, k.How = "refused", err.Error()
+		if r, ok := err.(*Refused); ok {
+			k.How = r.Format + ": " + r.Reason
+		}
+	case m != nil:
+		k.Format, k.How = m.Format, m.How
+	}
+	for _, e := range s.skips {
+		if e.match(module) {
+			e.used = true
+			if m != nil && m.Codec != nil && len(s.inSkip) < 8 {
+				s.inSkip = append(s.inSkip, module)
+			}
+		}
+	}
+	if k.Format == "" {
+		return
+	}
+	if seen := s.kinds[k.Format+"\x00"+k.How]; seen != nil {
+		seen.Groups++
+		return
+	}
+	s.kinds[k.Format+"\x00"+k.How] = &k
+}
+
+// Kinds lists the recognised groups, most frequent first.
+func (s *Survey) Kinds() []Kind {
+	var list []Kind
+	for _, k := range s.kinds {
+		list = append(list, *k)
+	}
+	slices.SortFunc(list, func(a, b Kind) int {
+		if a.Groups != b.Groups {
+			return b.Groups - a.Groups
+		}
+		return strings.Compare(a.Format+a.How, b.Format+b.How)
+	})
+	return list
+}
+
+// Disagreements are sentences about the declaration and what the tensors say.
+func (s *Survey) Disagreements() []string {
+	var out []string
+	quantized := slices.ContainsFunc(s.Kinds(), func(k Kind) bool { return k.Format != "activation-scales" })
+	switch {
+	case s.config.Method != "" && !quantized:
+		out = append(out, fmt.Sprintf("%s declares %s, but no tensor is quantized", s.config.Source, s.config.Method))
+	case s.config.Method == "" && quantized:
+		out = append(out, "tensors are quantized, but nothing is declared")
+	}
+	if s.config.Problem != "" {
+		out = append(out, s.config.Problem)
+	}
+	for _, m := range s.inSkip {
+		out = append(out, m+" is quantized, though a skip list names it")
+	}
+	var unused []string
+	for _, e := range s.skips {
+		if !e.used {
+			unused = append(unused, fmt.Sprintf("%s %q", e.key, e.entry))
+		}
+	}
+	if n := len(unused); n > 0 {
+		out = append(out, fmt.Sprintf("%d entries of skip lists match no module: %s", n, strings.Join(unused[:min(n, 3)], ", ")))
+	}
+	return out
+}

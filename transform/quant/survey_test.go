@@ -1,0 +1,53 @@
+package quant
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"weightfs/fs/plan"
+)
+
+func TestSurvey(t *testing.T) {
+	config := func(list string) Config {
+		c, err := FindConfig(map[string][]byte{"config.json": []byte(`{"quantization_config": {"quant_method": "x", ` + list + `}}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	var codec plan.Codec = rawBF16(2)
+	quantized := &Match{Format: "fp8", How: "blocks", Codec: codec}
+	for _, x := range []struct {
+		name   string
+		config Config
+		groups map[string]*Match
+		want   []string // parts of the disagreements, in order
+	}{
+		{"agreement", config(`"ignore": ["lm_head", "re:.*gate$"]`), map[string]*Match{"a.up": quantized, "lm_head": nil, "a.gate": nil}, nil},
+		{"declared, absent", config(`"bits": 4`), map[string]*Match{"a": nil}, []string{"declares x, but no tensor is quantized"}},
+		{"present, undeclared", Config{}, map[string]*Match{"a": quantized}, []string{"nothing is declared"}},
+		{"quantized though listed", config(`"modules_to_not_convert": ["up"]`), map[string]*Match{"a.up": quantized}, []string{"a.up is quantized"}},
+		{"substring is no component", config(`"modules_to_not_convert": ["p"]`), map[string]*Match{"a.up": quantized}, []string{`1 entries of skip lists match no module: modules_to_not_convert "p"`}},
+		{"glob", config(`"exclude_modules": ["lm_head*"]`), map[string]*Match{"lm_head.x": nil, "a": quantized}, nil},
+		{"look-around is left alone", config(`"ignore": ["re:^(?!.*experts)"]`), map[string]*Match{"a": quantized}, []string{"match no module"}},
+		{"problem", config(`"group_size": 0`), map[string]*Match{"a": quantized}, []string{"group_size 0"}},
+	} {
+		s := NewSurvey(x.config)
+		for module, m := range x.groups {
+			s.Add(module, m, nil)
+		}
+		got := s.Disagreements()
+		if len(got) != len(x.want) || !slices.EqualFunc(got, x.want, strings.Contains) {
+			t.Errorf("%s: %q, want %q", x.name, got, x.want)
+		}
+	}
+	s := NewSurvey(Config{})
+	s.Add("b", nil, &Refused{Tensor: "b.weight", Format: "aqlm", Reason: "code books"})
+	s.Add("a", quantized, nil)
+	s.Add("c", quantized, nil)
+	want := []Kind{{"fp8", "blocks", 2, "a"}, {"refused", "aqlm: code books", 1, "b"}}
+	if got := s.Kinds(); !slices.Equal(got, want) {
+		t.Errorf("kinds %+v, want %+v", got, want)
+	}
+}
