@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"weightfs/fs"
 	"weightfs/internal/testrel"
 )
 
@@ -44,6 +45,8 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("FAULTS", faults)
 			e.Values[ledgerKey{}] = &scriptLedger{}
+			// A script that fails leaves its mount behind.
+			e.Defer(func() { fs.Unmount(filepath.Join(e.WorkDir, "m"), true) })
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -64,20 +63,17 @@ Nothing is fetched but the list of files and the headers, until something is rea
 }
 
 // run mounts and serves until the mount is gone.
-func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) (err error) {
+func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) error {
+	// From here on every signal ends ctx, which ends what comes before the mount, or is found in stop by what comes after.
+	stop := make(chan os.Signal, 2)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	tell := f.teller()
-	var ready bool
-	defer func() {
-		if err != nil && !ready && f.readyFD > 0 {
-			tell(err)
-		}
-	}()
-	if dir, err = filepath.Abs(dir); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return tell(context.Cause(ctx))
 	}
 	m, err := f.prepare(ctx, u, args)
 	if err != nil {
-		return err
+		return tell(err)
 	}
 	defer m.close()
 	if f.allowOther {
@@ -85,30 +81,28 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	}
 	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther})
 	if err != nil {
-		return err
+		return tell(err)
 	}
-	stop := make(chan os.Signal, 2)
-	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
-	ready = true
 	if f.readyFD > 0 {
 		os.Chdir("/") // the directory that the daemon was started in must not stay in use
-		tell(nil)
 	} else {
-		u.notef("%s is mounted on %s; interrupt this, or weightfs umount %s, to end it", m.name(), dir, dir)
+		u.notef("%s is mounted on %s; interrupt this, or weightfs umount %s, to end it", m.name(), mounted.Dir(), mounted.Dir())
 	}
+	tell(nil)
 	m.fetchBehind(f.warm)
 	return serveMount(mounted, stop, m.log)
 }
 
-// teller tells the process that waits for a daemon that the mount answers (nil) or why it does not.
-func (f *mountFlags) teller() func(error) {
+// teller tells the process that waits for a daemon that the mount answers (nil) or why it does not. It returns what it was told.
+func (f *mountFlags) teller() func(error) error {
 	if f.readyFD == 0 {
-		return func(error) {}
+		return func(err error) error { return err }
 	}
 	pipe := os.NewFile(uintptr(f.readyFD), "ready")
-	return func(err error) {
+	return func(err error) error {
 		defer pipe.Close()
 		json.NewEncoder(pipe).Encode(failureOf(err))
+		return err
 	}
 }
 
@@ -240,14 +234,23 @@ func (m *mounting) fetchBehind(globs []string) {
 	m.stop = cancel
 	for _, o := range m.releases {
 		go func() {
-			if _, err := o.root.Lookup(ctx, "README.md"); err != nil && ctx.Err() == nil {
-				m.log.Warn("the views have to wait", "source", o.listing.Name, "because", err.Error())
+			if err := o.makeViews(ctx); err != nil && ctx.Err() == nil {
+				m.log.Warn("there are no views", "source", o.listing.Name, "because", err.Error())
 			}
 			if err := o.warm(ctx, globs); err != nil && ctx.Err() == nil {
 				m.log.Warn("the cache was not filled", "source", o.listing.Name, "because", err.Error())
 			}
 		}()
 	}
+}
+
+// makeViews opens the release and makes its views. The verdict that it is bad is an error here, where the root shows a README instead.
+func (o *opened) makeViews(ctx context.Context) error {
+	if _, err := o.release(ctx); err != nil {
+		return err
+	}
+	_, err := o.root.Lookup(ctx, "README.md")
+	return err
 }
 
 func (m *mounting) close() error {

@@ -24,7 +24,7 @@ func newUmountCommand(u *ui) *cobra.Command {
 			if s, err := readStatus(args[0]); err == nil {
 				pid = s.PID
 			}
-			err := fs.Unmount(args[0], lazy)
+			err := unmount(args[0], lazy)
 			if errors.Is(err, fs.ErrBusy) {
 				return hinted{err, "end what reads there, or weightfs umount --lazy: it is gone at once and ends with its last user"}
 			}
@@ -36,6 +36,18 @@ func newUmountCommand(u *ui) *cobra.Command {
 	}
 	c.Flags().BoolVar(&lazy, "lazy", false, "also while files are in use")
 	return c
+}
+
+// busyWait is how long a mount in use may take to be left: a program that has just ended may still hold it.
+const busyWait = time.Second
+
+func unmount(dir string, lazy bool) error {
+	for start := time.Now(); ; time.Sleep(busyWait / 20) {
+		err := fs.Unmount(dir, lazy)
+		if !errors.Is(err, fs.ErrBusy) || time.Since(start) > busyWait {
+			return err
+		}
+	}
 }
 
 // exitWait is how long umount waits for the process behind the mount to end, so that the cache is free for the next one.
