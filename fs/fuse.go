@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	iofs "io/fs"
 	"log"
 	"math"
 	"os"
@@ -82,11 +83,14 @@ func (d *door) panicked(what any) fuse.Status {
 	return fuse.EIO
 }
 
-// fail logs an error and makes it an errno.
+// fail logs an error and makes it an errno. A name that is not there is no failure; why a view is absent is worth a line.
 func (d *door) fail(op string, at *place, err error) syscall.Errno {
 	e := errno(err)
-	if e != syscall.ENOENT {
+	switch {
+	case e != syscall.ENOENT:
 		d.fs.failed(fmt.Errorf("%s %s: %w", op, at.path, err))
+	case err != iofs.ErrNotExist:
+		d.fs.log.Info(fmt.Sprintf("%s %s: %v", op, at.path, err))
 	}
 	return e
 }

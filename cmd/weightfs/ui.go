@@ -161,13 +161,15 @@ func exitCode(err error) int {
 		return other.Exit
 	case errors.As(err, &usage):
 		return exitUsage
+	case errors.Is(err, release.ErrBadRelease):
+		return exitCorrupt
 	case errors.As(err, &absent):
 		return exitInexact
 	case errors.Is(err, sources.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return exitNotFound
 	case errors.Is(err, sources.ErrDenied), errors.Is(err, fs.ErrPermission):
 		return exitDenied
-	case errors.Is(err, sources.ErrCorrupt), errors.Is(err, release.ErrBadRelease), errors.Is(err, plan.ErrBadInput):
+	case errors.Is(err, sources.ErrCorrupt), errors.Is(err, plan.ErrBadInput):
 		return exitCorrupt
 	}
 	return exitFailure
