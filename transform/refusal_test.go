@@ -60,7 +60,7 @@ func TestRefusals(t *testing.T) {
 			view: []string{"bf16"}, want: []string{"config.json"}, present: []string{"resident"},
 		},
 		{
-			name: "no config", lines: []string{"a.weight BF16 4 4"}, present: []string{"bf16", "bf16-all", "resident", "layers"},
+			name: "no config", lines: []string{"a.weight BF16 4 4", "odd F9_E9 7"}, present: []string{"bf16", "bf16-all", "resident", "layers"},
 		},
 		{
 			name: "name that is no path", lines: []string{`../../etc/passwd BF16 4 4`, "a.weight BF16 4 4"},
