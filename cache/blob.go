@@ -32,8 +32,9 @@ type diskBlob struct {
 	pinned    int      // while it is not 0, nothing is evicted
 	verifying bool
 	used      int64 // unix time of the last use
+	looked    int64 // unix time of the last refresh
 
-	// create is held while the two files are made, append for one append to the map, so that a failed one can be cut off. Neither
+	// create is held while the two files are made or looked at again, append for one append to the map, so that a failed one can be cut off. Neither
 	// is taken while mu is held.
 	create, append sync.Mutex
 	log            *os.File
@@ -127,6 +128,45 @@ func (b *diskBlob) rewrite(p []byte) error {
 	b.log.Close()
 	b.log, b.logged = log, int64(len(p))
 	return nil
+}
+
+// refresh reads what another process has added to the map since, at most once a second.
+func (b *diskBlob) refresh() {
+	now := b.store.now().Unix()
+	b.mu.Lock()
+	recent := b.looked == now
+	b.looked = now
+	b.mu.Unlock()
+	if recent || b.writable() {
+		return
+	}
+	b.create.Lock()
+	defer b.create.Unlock()
+	if b.log == nil {
+		b.loadLate()
+		return
+	}
+	info, err := b.log.Stat()
+	if err != nil || info.Size() <= b.logged {
+		return
+	}
+	p := make([]byte, info.Size()-b.logged)
+	n, _ := b.log.ReadAt(p, b.logged)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.logged += int64(b.index.replay(p[:n], cellsOf(b.size)))
+}
+
+// loadLate loads a blob that was not there before.
+func (b *diskBlob) loadLate() {
+	fresh := newDiskBlob(b.store, b.key, b.size)
+	if fresh.tryLoad() != nil {
+		fresh.closeFiles()
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data, b.log, b.logged, b.index, b.used = fresh.data, fresh.log, fresh.logged, fresh.index, fresh.used
 }
 
 // openFile opens a regular file of the store.

@@ -41,6 +41,15 @@ func (c *Cache) contentOf(id sources.ID, e *sources.Entry) *content {
 	return ct
 }
 
+// refresh learns what another process has written since.
+func (ct *content) refresh() {
+	for _, b := range ct.blobs {
+		if !b.writable() {
+			b.refresh()
+		}
+	}
+}
+
 // cellLen is the number of bytes of a cell.
 func (ct *content) cellLen(i int64) int { return int(min(cellSize, ct.size-i<<cellLog2)) }
 

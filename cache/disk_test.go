@@ -290,6 +290,25 @@ func TestTwoProcesses(t *testing.T) {
 	closeCache(t, c1)
 }
 
+// TestSecondSees has a second process that learns, within a second or so, what the first has fetched meanwhile.
+func TestSecondSees(t *testing.T) {
+	now := &clock{t: time.Unix(1e9, 0)}
+	src := newFake(fakeFile{path: "a", size: 6 << 20, named: true})
+	o := diskOptions(t)
+	o.Now = now.Now
+	c1, c2 := newCache(t, o), newCache(t, o)
+	f1, f2 := c1.Release(src, src.listing()), c2.Release(src, src.listing())
+	must(t, readBack(ctxb(), f2, src, 0, 0, 1)) // before there is anything to see
+	for i := range int64(2) {
+		must(t, readBack(ctxb(), f1, src, 0, 2<<20+i<<21, 4<<20+i<<21))
+		written(t, c1)
+		src.take()
+		now.add(2 * time.Second)
+		must(t, readBack(ctxb(), f2, src, 0, 2<<20+i<<21, 4<<20+i<<21))
+		wantRequests(t, src)
+	}
+}
+
 // TestLeftOver removes the private directory of a process that was killed.
 func TestLeftOver(t *testing.T) {
 	o := diskOptions(t)

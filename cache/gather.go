@@ -79,6 +79,7 @@ func (f *Files) readInPlace(ctx context.Context, reads []plan.Read) ([]extent, e
 		switch {
 		case len(r.Dst) == 0:
 		case o.local == nil:
+			o.content.refresh()
 			want = f.cache.readWhole(o.content, r, want)
 		default:
 			if err := o.local.ReadAt(ctx, r.Dst, r.Span.Start); err != nil {

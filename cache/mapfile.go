@@ -141,11 +141,15 @@ func parseMap(b []byte, want mapHead) (x index, good int, err error) {
 		return x, 0, fmt.Errorf("%w: it speaks of %x with %d bytes", errMap, h.key[:4], h.size)
 	}
 	x.groups = map[int64]*stored{}
-	cells := cellsOf(h.size)
-	for good = mapHeader; ; {
+	return x, mapHeader + x.replay(b[mapHeader:], cellsOf(h.size)), nil
+}
+
+// replay applies records, up to the first that is none, and returns their length.
+func (x *index) replay(b []byte, cells int64) (good int) {
+	for {
 		r, n, ok := decodeRecord(b[good:], cells)
 		if !ok {
-			return x, good, nil
+			return good
 		}
 		x.apply(r)
 		good += n
