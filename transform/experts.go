@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 
 	"weightfs/fs/plan"
 	"weightfs/sources/release"
@@ -166,7 +167,8 @@ func (b *blocks) manifest(file, digest string) blockManifest {
 	return m
 }
 
-// manifestNode is manifest.json. Its length does not depend on the digests, which are made when it is opened.
+// manifestNode is manifest.json. Its length does not depend on the digests, which go over every block and are made when it is first
+// opened.
 func manifestNode(in *input, main, extra *blocks) plan.Node {
 	text := func(digest func(*blocks, string) (string, error)) ([]byte, error) {
 		d, err := digest(main, "expert_blocks.bin")
@@ -188,11 +190,14 @@ func manifestNode(in *input, main, extra *blocks) plan.Node {
 	if err != nil {
 		panic("transform: manifest.json: " + err.Error())
 	}
-	return plan.Node{Name: "manifest.json", Size: int64(len(blank)), Open: func(context.Context) (*plan.Plan, error) {
-		b, err := text(func(b *blocks, name string) (string, error) {
+	digested := sync.OnceValues(func() ([]byte, error) {
+		return text(func(b *blocks, name string) (string, error) {
 			sum, err := plan.Digest(b.file(name), in.fileName)
 			return hex.EncodeToString(sum[:]), err
 		})
+	})
+	return plan.Node{Name: "manifest.json", Size: int64(len(blank)), Open: func(context.Context) (*plan.Plan, error) {
+		b, err := digested()
 		if err != nil {
 			return nil, fmt.Errorf("digest of the blocks: %w", err)
 		}

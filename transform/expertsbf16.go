@@ -49,6 +49,9 @@ func rank(projection string) int {
 // projection makes the parts of one projection from its tensors, data first.
 func (in *input) projection(x *release.Experts, ps []release.Part) ([]blockPart, error) {
 	data := &ps[0]
+	if err := in.notEmpty(x, ps); err != nil {
+		return nil, err
+	}
 	ref, _ := data.Ref(0, 0, x.PerLayer)
 	m, err := in.module(in.number(ref))
 	if err != nil {
@@ -81,6 +84,16 @@ func (in *input) projection(x *release.Experts, ps []release.Part) ([]blockPart,
 		}
 	}
 	return out, nil
+}
+
+// notEmpty refuses tensors without elements, which no matrix can be made of.
+func (in *input) notEmpty(x *release.Experts, ps []release.Part) error {
+	for k := range ps {
+		if ps[k].Bytes == 0 {
+			return absent(in.first(x, &ps[k]), "has shape %v for one expert, no elements", ps[k].Shape)
+		}
+	}
+	return nil
 }
 
 // checkMatches refuses experts that dequantize to another shape than the first.

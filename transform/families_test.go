@@ -385,3 +385,64 @@ func readAll(t *testing.T, dir plan.Dir, m *memory) {
 		}
 	}
 }
+
+// TestPackedExperts: experts in column-packed formats, whose tensors lie across their matrices, come out as bf16/ has them.
+func TestPackedExperts(t *testing.T) {
+	lines := []string{"model.layers.1.mlp.gate.weight BF16 2 64", "model.layers.1.input_layernorm.weight BF16 64"}
+	for e := range 2 {
+		for _, p := range []struct {
+			name    string
+			out, in int
+		}{{"gate", 32, 64}, {"up", 32, 64}, {"down", 64, 32}} {
+			base := fmt.Sprintf("model.layers.1.mlp.experts.%d.%s_proj.", e, p.name)
+			lines = append(lines,
+				fmt.Sprint(base, "qweight I32 ", p.in/8, " ", p.out), fmt.Sprint(base, "qzeros I32 ", p.in/32, " ", p.out/8),
+				fmt.Sprint(base, "scales F16 ", p.in/32, " ", p.out), fmt.Sprint(base, "g_idx I32 ", p.in))
+		}
+	}
+	m := handMade(`{"hidden_size":64,"quantization_config":{"quant_method":"gptq","bits":4,"group_size":32,"desc_act":false}}`, lines...)
+	for i, f := range m.files {
+		if f.path == "model.safetensors" {
+			m.files[i].ReaderAt = bytes.NewReader(groupIndices(f.bytes()))
+		}
+	}
+	dir := m.tree()
+	bf16 := parse(t, dir, m, "bf16")
+	checkPacked(t, dir, m, bf16, form{prefix: "model.layers.{L}.mlp.experts.{E}.", gate: "gate_proj.weight", up: "up_proj.weight", down: "down_proj.weight"})
+}
+
+// groupIndices makes every g_idx of a file column/32.
+func groupIndices(b []byte) []byte {
+	n := 8 + binary.LittleEndian.Uint64(b)
+	var header map[string]struct {
+		At [2]uint64 `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(bytes.Replace(b[8:n], []byte(`"__metadata__":{"format":"pt"},`), nil, 1), &header); err != nil {
+		panic(err)
+	}
+	for name, x := range header {
+		if strings.HasSuffix(name, "g_idx") {
+			for i := uint64(0); i < (x.At[1]-x.At[0])/4; i++ {
+				binary.LittleEndian.PutUint32(b[n+x.At[0]+4*i:], uint32(i/32))
+			}
+		}
+	}
+	return b
+}
+
+func checkPacked(t *testing.T, dir plan.Dir, m *memory, bf16 parsed, f form) {
+	_, experts, parts := readManifest(t, dir, m, "experts/bf16")
+	for e := range experts {
+		block := at(t, dir, m, fmt.Sprintf("experts/bf16/blocks/L001/E%03d.bin", e))
+		for _, p := range parts {
+			projection, _, _ := strings.Cut(p.Name, ".")
+			want := f.matrix(bf16, projection, 1, e, experts)
+			if got := block[p.Offset : p.Offset+p.ByteLength]; len(want) == 0 || !bytes.Equal(got, flat(want)) {
+				t.Errorf("expert %d: part %s %v differs", e, p.Name, p.Shape)
+			}
+		}
+	}
+	if len(parts) != 3 {
+		t.Errorf("parts are %v", parts)
+	}
+}

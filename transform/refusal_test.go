@@ -71,6 +71,14 @@ func TestRefusals(t *testing.T) {
 			want: []string{"dense"}, present: []string{"bf16"},
 		},
 		{
+			name: "experts without elements", config: `{"hidden_size":8}`,
+			lines: []string{
+				"model.layers.1.mlp.gate.weight BF16 1 8", "model.layers.1.mlp.experts.0.gate_proj.weight BF16 4 0", "model.layers.1.mlp.experts.0.up_proj.weight BF16 4 0",
+				"model.layers.1.mlp.experts.0.down_proj.weight BF16 0 4",
+			},
+			view: []string{"experts/bf16", "experts/native"}, present: []string{"bf16", "resident", "tensors"},
+		},
+		{
 			name: "experts of multi-token prediction without a layout", config: `{"hidden_size":8,"num_hidden_layers":2}`,
 			lines: []string{
 				"model.layers.1.mlp.gate.weight BF16 2 8", "mtp.layers.0.mlp.gate.weight BF16 2 8", "model.layers.1.input_layernorm.weight BF16 8",

@@ -220,6 +220,9 @@ func lastCut(name string) (head, last string) {
 // names can be regrouped without computing: plain weights and biases, FP8 with a block scale where blocks do not straddle gate and up,
 // and for taking apart MLX's affine triples.
 func (in *input) nativeMatrices(x *release.Experts, fuse bool) ([]blockPart, error) {
+	if err := in.notEmpty(x, x.Parts); err != nil {
+		return nil, err
+	}
 	var out []blockPart
 	for k := range x.Parts {
 		p := &x.Parts[k]
