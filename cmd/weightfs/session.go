@@ -138,7 +138,13 @@ func (s *session) openRelease(ctx context.Context, p place, extra ...plan.Node) 
 	}
 	o := &opened{place: p, cache: s.cache, views: s.views, listing: l, files: s.cache.Release(src, l)}
 	o.reader = plan.NewReader(o.files, s.kept)
-	o.release = once(func(ctx context.Context) (*release.Release, error) { return release.Open(ctx, l, o.files) })
+	o.release = once(func(ctx context.Context) (*release.Release, error) {
+		r, err := release.Open(ctx, l, o.files)
+		if err == nil {
+			transform.SetParts(ctx, o.root, r)
+		}
+		return r, err
+	})
 	o.root = transform.TreeOf(s.views, l, o.release, extra...)
 	return o, nil
 }

@@ -102,6 +102,31 @@ type Plan struct {
 	Block  bool
 	starts []int64                 // starts[i] is where Pieces[i] begins
 	groups atomic.Pointer[[]group] // made by layout
+	parts  atomic.Pointer[Parts]
+	lone   atomic.Int64 // bytes of parts that were fetched for one touch, since somebody last read on in one
+}
+
+// Parts says which part of a plain file, such as a tensor of a shard, byte off is in: [start, end), or an empty one if it is in none.
+type Parts func(off int64) (start, end int64)
+
+// SetParts says what a plain source file is made of, once that is known. A lone touch of a part then fetches it whole if it is of
+// moderate size, as long as readers read on in most of them.
+func (p *Plan) SetParts(parts Parts) { p.parts.Store(&parts) }
+
+// The limits of fetching parts: the largest, and how many bytes of them may turn out not to be read on in.
+const (
+	partMax   = unitStep
+	partTrust = 64 << 20
+)
+
+// part is the part that a touch of off is reason to fetch.
+func (p *Plan) part(off int64) (start, end int64, ok bool) {
+	parts := p.parts.Load()
+	if parts == nil || p.lone.Load() >= partTrust {
+		return 0, 0, false
+	}
+	start, end = (*parts)(off)
+	return start, end, start <= off && off < end && end <= p.Size && end-start <= partMax
 }
 
 // New makes a plan of the pieces in order. Pieces of no bytes are left out. A piece of negative length, or a total beyond

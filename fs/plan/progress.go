@@ -18,7 +18,7 @@ const (
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
 // of it, four times as far each time. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
-// stretch of a large file.
+// stretch of a large file: then for the part of it that [Plan.SetParts] tells.
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.
 type progress struct {
@@ -59,7 +59,12 @@ func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
 	for pos := off; pos < end; touched++ {
 		start, stop, whole := p.Unit(pos)
 		switch {
-		case going && !whole && s.from > start:
+		case !whole && s.part(p, middle(pos, end), going):
+			ask = g.askPart(p, key, s, middle(pos, end), ask)
+		case going && !whole && s.short(pos, start, stop):
+			if end-s.from >= unitSmall {
+				p.lone.Store(0)
+			}
 			ask = s.double(stop, end, ask)
 		case (whole || going) && g.ask(unitKey{key, start}, stop-start):
 			ask = append(ask, Unit{start, stop, whole})
@@ -73,6 +78,43 @@ func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
 	}
 	s.next = max(s.next, end)
 	return g.next(p, key, s, ask)
+}
+
+// part says whether a read at off is reason to fetch the part it is in, as a stream that began within a file reaches it. A stream that has read
+// more than two of them is going on: it is met by what double asks for.
+func (s *stream) part(p *Plan, off int64, going bool) bool {
+	if going && s.from == 0 {
+		return false
+	}
+	start, end, ok := p.part(off)
+	return ok && off-s.from <= 2*(end-start)
+}
+
+// short says that a stream began within the file and has read less than the unit [start, stop), which it has come to at off.
+func (s *stream) short(off, start, stop int64) bool {
+	return s.from > start || s.from > 0 && off-s.from < stop-start
+}
+
+// middle is the end of the page in the middle of a read. Kernels read around a page fault; what was touched may be anywhere in its page.
+func middle(off, end int64) int64 { return min(end-1, (off+end)/2|(4096-1)) }
+
+// askPart asks for the part that a stream has touched, and one cell more, since kernels read a little further. The second read in a part
+// says that touching one is reason to fetch it.
+func (g *progress) askPart(p *Plan, key weak.Pointer[Plan], s *stream, off int64, ask []Unit) []Unit {
+	start, end, _ := p.part(off)
+	if s.from < start-unitCell && off < start+2*unitCell {
+		return ask // the kernel's read-ahead may go that far, no reader
+	}
+	if !g.ask(unitKey{key, ^start}, end-start) {
+		if off < s.asked {
+			p.lone.Store(0)
+		}
+		return ask
+	}
+	p.lone.Add(end - start)
+	end = min(end+unitCell, p.Size)
+	s.asked = max(s.asked, end)
+	return append(ask, Unit{Start: start, End: end})
 }
 
 // double is for a stream that began inside a unit that is not fetched for a lone touch: it asks for as much of the unit as the stream
