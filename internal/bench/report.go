@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// row is one line of the table: a measurement, what it is compared with, and the bound that issue 3 holds it to.
+type row struct {
+	Group string  `json:"group"`
+	Text  string  `json:"text"`
+	Value float64 `json:"value"` // median
+	Unit  string  `json:"unit"`
+	With  string  `json:"with,omitempty"`  // what it is compared with
+	Other float64 `json:"other,omitempty"` // median of that
+	Ratio float64 `json:"ratio,omitempty"` // median of the rounds' ratios
+	Bound string  `json:"bound,omitempty"`
+	OK    *bool   `json:"ok,omitempty"`
+}
+
+// want describes a row before it is measured. num and den name samples; a bound is on their ratio, or on num where there is no den.
+type want struct {
+	group, text, num, unit, with, den string
+	atLeast, atMost                   float64 // 0 is none
+	exactly                           bool    // atMost may be 0, and the value must be it or less
+}
+
+func wants() []want {
+	out := []want{
+		{group: "Floors", text: "memcpy, 32 MiB buffers, one core", num: "memcpy", unit: "GB/s"},
+		{group: "Floors", text: "page cache of the disk's file system, large folios, read", num: "ext4 read", unit: "GB/s"},
+		{group: "Floors", text: "the same, mapped before", num: "ext4 mmap", unit: "GB/s"},
+		{group: "Floors", text: "one raw socket", num: "socket", unit: "GB/s"},
+
+		{group: "Cold, 20 ms and 50 MB/s a connection", text: "sequential read, default read-ahead", num: "sequential weightfs", unit: "GB/s", with: "range client", den: "sequential client", atLeast: 0.9},
+		{group: "Cold, 20 ms and 50 MB/s a connection", text: "mapped, in the order of tensors", num: "sequential mmap", unit: "GB/s", with: "range client", den: "sequential client", atLeast: 0.8},
+	}
+	for _, r := range mountedRivals() {
+		out = append(out, want{group: "Cold, 20 ms and 50 MB/s a connection", text: "sequential read", num: "sequential weightfs", unit: "GB/s", with: r.name, den: "rival " + r.name + " sequential", atLeast: 3})
+	}
+	out = append(out,
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "sequential read", num: "sequential weightfs", unit: "GB/s", with: "huggingface_hub, then read", den: "rival huggingface_hub sequential"},
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "random tensors of 0.9 MB, mapped", num: "tensors weightfs", unit: "s", with: "range client", den: "tensors client"},
+	)
+	for _, r := range mountedRivals() {
+		out = append(out, want{group: "Cold, 20 ms and 50 MB/s a connection", text: "random tensors of 0.9 MB, mapped", num: "tensors weightfs", unit: "s", with: r.name, den: "rival " + r.name + " tensors"})
+	}
+	out = append(out,
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "8 processes read one file", num: "processes weightfs", unit: "s", with: "range client, once", den: "processes client"},
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "the same: bytes fetched of the file's", num: "processes fetched", unit: "x"},
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "64 parallel 1 MiB preads", num: "preads weightfs", unit: "s", with: "range client", den: "preads client"},
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "the same: bytes fetched of those read", num: "preads fetched", unit: "x"},
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "the resident part alone", num: "resident weightfs", unit: "GB/s", with: "range client", den: "resident client"},
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "the same: bytes fetched of those read", num: "resident fetched", unit: "x"},
+		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "weightfs cp of the BF16 view, from start to end", num: "cp weightfs", unit: "s", with: "range client", den: "cp client"},
+	)
+	for _, s := range otherShapes() {
+		out = append(out, want{group: "Cold sequential read, other servers", text: s.String(), num: "shape " + s.String() + " weightfs", unit: "GB/s", with: "range client", den: "shape " + s.String() + " client"})
+	}
+	for _, r := range []struct{ name, text string }{{fp8, "2.75 MB, FP8"}, {mxfp4, "17.5 MB, MXFP4"}} {
+		key, group := "experts "+r.name+" ", "Random whole experts, cold, 20 ms and 50 MB/s a connection"
+		for _, way := range expertReads() {
+			out = append(out, want{group: group, text: r.text + ", " + way.name, num: key + way.name, unit: "s", with: "range client, same spans", den: key + "client", atMost: 1.3})
+		}
+		fetched := want{group: group, text: r.text + ": bytes fetched of the block's", num: key + "fetched", unit: "x"}
+		if r.name == mxfp4 {
+			fetched.atMost = 1.05
+		}
+		out = append(out, want{group: group, text: r.text + ": requests beyond explain's", num: key + "requests", exactly: true}, fetched)
+	}
+	return append(out,
+		want{group: "From the disk cache, its files in the page cache", text: "read, the mount's page cache empty, no passthrough", num: "warm disk ratio", unit: "of ext4", atLeast: 0.171},
+		want{group: "From the disk cache, its files in the page cache", text: "read again, from the mount's page cache", num: "warm memory ratio", unit: "of ext4", atLeast: 0.45},
+		want{group: "From the disk cache, its files in the page cache", text: "mapped, from the mount's page cache", num: "warm memory mmap", unit: "GB/s"},
+		want{group: "From the disk cache, its files in the page cache", text: "read, passthrough", num: "passthrough read ratio", unit: "of ext4", atLeast: 0.95},
+		want{group: "From the disk cache, its files in the page cache", text: "mapped, passthrough", num: "passthrough mmap ratio", unit: "of ext4", atLeast: 0.95},
+		want{group: "From the disk cache, its files in the page cache", text: "BF16 view of FP8 blocks, sequential", num: "view bf16", unit: "GB/s", with: "release/ of the same mount", den: "view raw", atLeast: 0.8},
+		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "cold, median", num: "faults cold", unit: "us"},
+		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "cold, 99 of 100", num: "faults cold p99", unit: "us"},
+		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "again, median", num: "faults warm", unit: "us", with: "ext4", den: "faults ext4"},
+		want{group: "Kernels, one core", text: "FP8, 128x128 blocks, of a copy of the output", num: "kernel FP8 copy", unit: "x", atLeast: 0.5},
+		want{group: "Kernels, one core", text: "MXFP4", num: "kernel MXFP4 copy", unit: "x", atLeast: 0.5},
+		want{group: "Kernels, one core", text: "NVFP4", num: "kernel NVFP4 copy", unit: "x", atLeast: 0.5},
+		want{group: "Kernels, one core", text: "4-bit encoding, BF16 input, AVX2", num: "kernel 4-bit encoding", unit: "GB/s", atLeast: 0.8},
+		want{group: "Second mount, 287,119 tensors in 213 files", text: "views ready", num: "second mount ready", unit: "s", atMost: 0.5},
+		want{group: "Second mount, 287,119 tensors in 213 files", text: "requests, the revision check among them", num: "second mount requests", atMost: 1},
+		want{group: "Second mount, 287,119 tensors in 213 files", text: "all 213 shards open: memory", num: "open shards memory", unit: "MB", atMost: 1},
+		want{group: "Memory", text: "64 streams on a budget of 8 MiB end", num: "64 streams", unit: "s"},
+	)
+}
+
+// row is the line of a want, or false if it was not measured.
+func (b *bench) row(w want) (row, bool) {
+	num, den := b.samples[w.num], b.samples[w.den]
+	if len(num) == 0 || w.den != "" && len(den) == 0 {
+		return row{}, false
+	}
+	r := row{Group: w.group, Text: w.text, Value: median(num), Unit: w.unit, With: w.with}
+	judged := r.Value
+	if w.den != "" {
+		var ratios []float64
+		for i := range num {
+			ratios = append(ratios, num[i]/den[min(i, len(den)-1)])
+		}
+		r.Other, r.Ratio = median(den), median(ratios)
+		judged = r.Ratio
+	}
+	var ok bool
+	switch {
+	case w.atLeast > 0:
+		r.Bound, ok = fmt.Sprintf(">= %.3g", w.atLeast), judged >= w.atLeast
+	case w.atMost > 0 || w.exactly:
+		r.Bound, ok = fmt.Sprintf("<= %.3g", w.atMost), judged <= w.atMost
+	default:
+		return r, true
+	}
+	r.OK = &ok
+	return r, true
+}
+
+func (b *bench) rows() []row {
+	var out []row
+	for _, w := range wants() {
+		if r, ok := b.row(w); ok {
+			out = append(out, r)
+		}
+	}
+	return append(out, b.memoryRows()...)
+}
+
+// memoryRows are the daemon's most resident memory over its budget, by workload.
+func (b *bench) memoryRows() []row {
+	var labels []string
+	most := map[string]peak{}
+	for _, p := range b.peaks {
+		if _, seen := most[p.Workload]; !seen {
+			labels = append(labels, p.Workload)
+		}
+		if p.RSS > most[p.Workload].RSS {
+			most[p.Workload] = p
+		}
+	}
+	var out []row
+	for _, l := range labels {
+		p := most[l]
+		ok := p.RSS <= p.Budget+100e6
+		out = append(out, row{Group: "Memory", Text: "most resident memory: " + l, Value: float64(p.RSS) / mb, Unit: "MB",
+			Bound: fmt.Sprintf("<= %.0f", (float64(p.Budget)+100e6)/mb), OK: &ok})
+	}
+	return out
+}
+
+func (b *bench) report() error {
+	rows := b.rows()
+	table := markdown(rows, b.notes)
+	fmt.Print(table)
+	if b.opt.json != "" {
+		all := map[string]any{"machine": machine(), "rounds": b.opt.rounds, "quick": b.opt.quick, "rows": rows, "samples": b.samples, "peaks": b.peaks, "notes": b.notes}
+		text, err := json.MarshalIndent(all, "", "  ")
+		if err == nil {
+			err = os.WriteFile(b.opt.json, append(text, '\n'), 0o666)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if b.opt.markdown != "" {
+		about := fmt.Sprintf("%s; %d rounds in %.0f s; %s.\n\n", machine(), b.opt.rounds, time.Since(b.started).Seconds(), time.Now().UTC().Format(time.DateOnly))
+		return between(b.opt.markdown, about+table)
+	}
+	return nil
+}
+
+// markdown is the table as it stands in docs/performance.md.
+func markdown(rows []row, notes map[string]string) string {
+	var out strings.Builder
+	group := ""
+	for _, r := range rows {
+		if r.Group != group {
+			group = r.Group
+			fmt.Fprintf(&out, "\n**%s**\n\n| what | measured | compared with | ratio | bound | |\n|---|---|---|---|---|---|\n", group)
+		}
+		other, ratio, verdict := "", "", ""
+		if r.With != "" {
+			other, ratio = r.With+" "+number(r.Other, r.Unit), fmt.Sprintf("%.2f", r.Ratio)
+		}
+		if r.OK != nil {
+			verdict = "MISS"
+			if *r.OK {
+				verdict = "ok"
+			}
+		}
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", r.Text, number(r.Value, r.Unit), other, ratio, r.Bound, verdict)
+	}
+	for name, why := range notes {
+		first, _, _ := strings.Cut(why, "\n")
+		fmt.Fprintf(&out, "\nNot measured: %s (%s)\n", name, first)
+	}
+	return strings.TrimPrefix(out.String(), "\n")
+}
+
+func number(v float64, unit string) string {
+	if unit == "s" && v < 1 {
+		v, unit = v*1000, "ms"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.3g %s", v, unit))
+}
+
+const begin, end = "<!-- measured: make bench writes what follows -->", "<!-- end of what make bench writes -->"
+
+// between replaces what stands between the markers of a file.
+func between(path, text string) error {
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	head, rest, ok := bytes.Cut(old, []byte(begin))
+	_, tail, ok2 := bytes.Cut(rest, []byte(end))
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no place for the table between %q and %q", path, begin, end)
+	}
+	out := fmt.Sprintf("%s%s\n\n%s\n%s%s", head, begin, text, end, tail)
+	return os.WriteFile(path, []byte(out), 0o666)
+}
+
+// machine is what a reader of the numbers must know of the machine.
+func machine() string {
+	kernel, _ := exec.Command("uname", "-r").Output()
+	model := "unknown processor"
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d cores of %s, Linux %s, %s", runtime.NumCPU(), model, strings.TrimSpace(string(kernel)), runtime.Version())
+}
