@@ -103,17 +103,21 @@ func (b *blocks) dir() plan.Dir {
 	})
 }
 
-// blockFiles are manifest.json, expert_blocks.bin, blocks/, and mtp_blocks.bin where the release has experts of multi-token prediction.
+// mtpFile is mtp_blocks.bin, where the release has experts of multi-token prediction.
+func mtpFile(extra *blocks) []entry {
+	if extra == nil {
+		return nil
+	}
+	return []entry{{"mtp_blocks.bin", plan.File("", extra.file("mtp_blocks.bin"))}}
+}
+
+// blockFiles are manifest.json, expert_blocks.bin and blocks/.
 func blockFiles(in *input, main, extra *blocks) []entry {
-	out := []entry{
+	return []entry{
 		{"expert_blocks.bin", plan.File("", main.file("expert_blocks.bin"))},
 		{"blocks", plan.Folder("", main.dir())},
 		{"manifest.json", manifestNode(in, main, extra)},
 	}
-	if extra != nil {
-		out = append(out, entry{"mtp_blocks.bin", plan.File("", extra.file("mtp_blocks.bin"))})
-	}
-	return out
 }
 
 // bytes is the size of the file of all blocks.

@@ -184,18 +184,18 @@ func (p *preset) build(in *input) (plan.Dir, cost, error) {
 	}
 	s := in.sums()
 	c := cost{source: s.native[routed], shown: main.bytes()}
-	var out []entry
-	if p.PerLayer != "" {
-		out = main.layerFiles(p.PerLayer)
-	} else {
-		var extra *blocks
-		if in.MTP != nil {
-			if extra, err = newBlocks(in, in.MTP, p); err != nil {
-				return nil, cost{}, err
-			}
-			c.source, c.shown = c.source+s.native[mtp], c.shown+extra.bytes()
+	var extra *blocks
+	if in.MTP != nil {
+		if extra, err = newBlocks(in, in.MTP, p); err != nil {
+			return nil, cost{}, err
 		}
-		out = blockFiles(in, main, extra)
+		c.source, c.shown = c.source+s.native[mtp], c.shown+extra.bytes()
+	}
+	out := mtpFile(extra)
+	if p.PerLayer != "" {
+		out = append(out, main.layerFiles(p.PerLayer)...)
+	} else {
+		out = append(out, blockFiles(in, main, extra)...)
 	}
 	if p.Resident != nil {
 		files, n, err := p.Resident.files(in)
