@@ -23,7 +23,7 @@ import (
 const (
 	cellLog2   = 17
 	cellSize   = 1 << cellLog2
-	runCells   = 128 // a fetch is at most 16 MiB: long enough to fill a connection, short enough to use several
+	runCells   = 64  // a fetch is at most 8 MiB: long enough to fill a connection, short enough that a tensor uses several
 	pieceCells = 16  // a write to disk is 2 MiB where the run allows: such files map with huge pages
 )
 

@@ -74,9 +74,10 @@ type fakeSource struct {
 	mu       sync.Mutex // guards below
 	requests []request
 	opens    map[string]int
-	held     map[string]bool // ranges that must not be asked for again: "path cell"
-	again    []string
 	closed   int
+	// once, if set, fails the test when a cell is asked for that was asked for before.
+	once  testing.TB
+	asked map[string]bool
 }
 
 type request struct {
@@ -184,6 +185,7 @@ func (b *fakeBlob) Stream(ctx context.Context, off, n int64) (io.ReadCloser, err
 	}
 	b.s.mu.Lock()
 	b.s.requests = append(b.s.requests, request{b.f.path, off, off + n})
+	b.s.checkOnce(b.f.path, off, n)
 	b.s.mu.Unlock()
 	if b.s.gate != nil {
 		b.s.gate(ctx, b.f.path, off, n)
@@ -199,6 +201,23 @@ func (b *fakeBlob) Stream(ctx context.Context, off, n int64) (io.ReadCloser, err
 		r = io.MultiReader(r, failing{fail})
 	}
 	return io.NopCloser(r), nil
+}
+
+// checkOnce notes the cells of a request. s.mu is held.
+func (s *fakeSource) checkOnce(path string, off, n int64) {
+	if s.once == nil {
+		return
+	}
+	if s.asked == nil {
+		s.asked = map[string]bool{}
+	}
+	for i := off >> cellLog2; i<<cellLog2 < off+n; i++ {
+		key := fmt.Sprint(path, " ", i)
+		if s.asked[key] {
+			s.once.Errorf("cell %s was asked for again", key)
+		}
+		s.asked[key] = true
+	}
 }
 
 // fillReader yields bytes in pieces as odd as a network's.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,6 +102,9 @@ func (s *script) run(f []string, out *strings.Builder) {
 func (s *script) open() {
 	c, err := New(s.opt)
 	must(s.t, err)
+	if s.opt.Memory >= 128<<20 {
+		s.src.once = s.t
+	}
 	s.cache, s.files = c, c.Release(s.src, s.src.listing())
 	if s.asker == nil {
 		sizes := make([]int64, len(s.src.files))
@@ -190,6 +194,19 @@ func number(t *testing.T, s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	must(t, err)
 	return n << shift
+}
+
+// TestRuns cuts one gather into requests.
+func TestRuns(t *testing.T) {
+	sizes := []int64{40 << 20, 1000}
+	got := Runs(sizes, []plan.Span{span(1, 5, 6), span(0, 3<<20+1, 3<<20+2), span(0, 3<<20+128<<10, 30<<20), span(1, 0, 0)})
+	want := []plan.Span{span(0, 3<<20, 19<<20), span(0, 19<<20, 30<<20), span(1, 0, 1000)}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := Runs(sizes, nil); len(got) != 0 {
+		t.Errorf("nothing gives %v", got)
+	}
 }
 
 // TestJoin has many readers of one cell: one request, and the bytes arrive at all of them.
