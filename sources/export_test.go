@@ -26,6 +26,9 @@ func SetNetwork(o *Options, dial func(ctx context.Context, network, addr string)
 	c.open.DialContext, c.guarded.DialContext = dial, dial
 }
 
+// SetPageLimit makes a Hub source refuse replies of more than n bytes.
+func SetPageLimit(s Source, n int64) { s.(*hub).pageLimit = n }
+
 // SetRoots makes o trust the authorities of a pool.
 func SetRoots(o *Options, pool *x509.CertPool) *Options {
 	c := o.net()

@@ -22,7 +22,12 @@ const (
 
 // remotes are the two sources that ask for ranges over HTTP, and the kind that their data requests have in the ledger.
 func remotes(t *testing.T, run func(t *testing.T, kind string, s *sourcetest.Server, fresh func(t testing.TB) sources.Source)) {
-	files := withIndex(append(sourcetest.Small(), sourcetest.Synthetic(large, 17<<20)))
+	remotesWith(t, 100_000, run)
+}
+
+// remotesWith is remotes with a third shard of that size.
+func remotesWith(t *testing.T, size int64, run func(t *testing.T, kind string, s *sourcetest.Server, fresh func(t testing.TB) sources.Source)) {
+	files := withIndex(append(sourcetest.Small(), sourcetest.Synthetic(large, size)))
 	files[len(files)-1] = sourcetest.Bytes("model.safetensors.index.json", bytes.Replace(files[len(files)-1].Slice(0, files[len(files)-1].Size),
 		[]byte(`"weight_map": {`), []byte(`"weight_map": {"z": "`+large+`", `), 1))
 	t.Run("Hub", func(t *testing.T) {
@@ -235,7 +240,7 @@ func TestChangedSticks(t *testing.T) {
 // TestWholeReplies: a server that does not know ranges is fine where the whole file was asked for or the file is small, and refused before
 // its body is read where it is not.
 func TestWholeReplies(t *testing.T) {
-	remotes(t, func(t *testing.T, kind string, s *sourcetest.Server, fresh func(testing.TB) sources.Source) {
+	remotesWith(t, 17<<20, func(t *testing.T, kind string, s *sourcetest.Server, fresh func(testing.TB) sources.Source) {
 		src := fresh(t)
 		bigFile, small := open(t, src, large), open(t, src, shard)
 		s.Inject(sourcetest.Fault{Kind: kind, Do: sourcetest.Whole})

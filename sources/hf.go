@@ -32,7 +32,7 @@ const (
 // resolved once to a signed address, which is kept for most of its life; ranges go there, without the token.
 func Hub(repo, revision string, o *Options) (Source, error) {
 	o = orDefaults(o)
-	s := &hub{o: o, repo: repo, name: "hf://" + repo, revision: revision, files: map[string]*hubFile{}}
+	s := &hub{o: o, repo: repo, name: "hf://" + repo, revision: revision, files: map[string]*hubFile{}, pageLimit: maxPage}
 	if revision != "" {
 		s.name += "@" + revision
 	} else {
@@ -64,6 +64,7 @@ type hub struct {
 	repo, revision string
 	name           string
 	token          *token
+	pageLimit      int64 // bytes of one reply
 	list           flight[*Listing]
 
 	mu    sync.Mutex // guards files
@@ -213,7 +214,7 @@ func (s *hub) readInfo(ctx context.Context) (*revisionInfo, error) {
 		return nil, err
 	}
 	info := &revisionInfo{}
-	_, _, err = s.getJSON(ctx, u, maxPage, func(r io.Reader) error { return json.NewDecoder(r).Decode(info) })
+	_, _, err = s.getJSON(ctx, u, s.pageLimit, func(r io.Reader) error { return json.NewDecoder(r).Decode(info) })
 	switch {
 	case err != nil:
 		return nil, err
@@ -249,7 +250,7 @@ func (s *hub) readTree(ctx context.Context, sha string, t *tree) error {
 		before := *t
 		var h http.Header
 		var n int64
-		h, n, err = s.getJSON(ctx, u, min(left, maxPage), func(r io.Reader) error {
+		h, n, err = s.getJSON(ctx, u, min(left, s.pageLimit), func(r io.Reader) error {
 			*t = before
 			return t.page(r)
 		})

@@ -158,6 +158,7 @@ func TestPrivateName(t *testing.T) {
 
 // TestPages: the listing's pages stay at the hub and come to an end.
 func TestPages(t *testing.T) {
+	const pageLimit = 1 << 20
 	other := newStranger(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "[]") })
 	link := func(f func(w http.ResponseWriter, r *http.Request) string) sourcetest.Doer {
 		return func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
@@ -183,16 +184,13 @@ func TestPages(t *testing.T) {
 			fmt.Fprint(w, "[{}"+strings.Repeat(",{}", 200_000)+"]")
 		}, "more than 200000 entries"},
 		{"too long", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
-			fmt.Fprint(w, "[")
-			for range 65 {
-				fmt.Fprint(w, strings.Repeat(" ", 1<<20))
-			}
-			fmt.Fprint(w, "]")
+			fmt.Fprint(w, "["+strings.Repeat(" ", pageLimit)+"]")
 		}, "longer than"},
 		{"gzip", sourcetest.Header("Content-Encoding", "gzip"), "which was not asked for"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, src := hubWithToken(t, options(t, "HF_TOKEN", token))
+			sources.SetPageLimit(src, pageLimit)
 			s.Inject(sourcetest.Fault{Kind: "api", Path: "/tree/", Do: c.do})
 			_, err := src.List(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.want) {
