@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -441,6 +442,75 @@ func TestDiskFull(t *testing.T) {
 	must(t, unix.Statfs(dir, &st))
 	if st.Bavail*10 < st.Blocks {
 		t.Errorf("%d of %d blocks are free", st.Bavail, st.Blocks)
+	}
+}
+
+// TestNoInodes has a file system with room but without inodes: what has files is kept and used, for all else reads go on.
+func TestNoInodes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT RUN: mounting a small tmpfs needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m,nr_inodes=9,mode=700"); err != nil {
+		t.Skipf("NOT RUN: no tmpfs: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	var files []fakeFile
+	for i := range 6 {
+		files = append(files, fakeFile{path: fmt.Sprint("f", i), size: 1 << 20, named: true})
+	}
+	src := newFake(files...)
+	c := newCache(t, Options{Dir: dir, Size: 1 << 30, Memory: 2 << 20})
+	defer closeCache(t, c)
+	f := c.Release(src, src.listing())
+	for range 2 {
+		for i := range files {
+			must(t, readBack(ctxb(), f, src, i, 0, 1<<20))
+			written(t, c)
+		}
+	}
+	if s := c.Stats(); s.BytesStored == 0 || s.BytesStored >= 6<<20 || s.BytesDisk == 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestWriteFails takes the files away from under a blob: writes end for a while, and no cell is there that is not.
+func TestWriteFails(t *testing.T) {
+	now := &clock{t: time.Unix(1e9, 0)}
+	o := Options{Dir: t.TempDir(), Size: 1 << 30, Now: now.Now, Memory: 2 << 20}
+	o.defaults()
+	var stats counters
+	d, err := openDisk(o, &stats)
+	must(t, err)
+	defer d.close()
+	data := content0(1, 8<<20)
+	b := d.own.open(sources.ID{1}, 8<<20)
+	write := func(group int64) { b.write(group*pieceCells, cellsIn(data[group<<21:(group+1)<<21])) }
+	write(0)
+	for i, broken := range []**os.File{&b.data, &b.log} {
+		whole := *broken
+		file, err := os.Open(whole.Name()) // for reading only
+		must(t, err)
+		*broken = file
+		write(1)
+		write(2) // in the pause
+		*broken = whole
+		file.Close()
+		if b.present(0) != 0xffff || b.present(1) != 0 || b.present(2) != 0 || d.own.held() != 2<<20 || stats.stored.Load() != 2<<20 {
+			t.Errorf("%d: cells %x %x %x, %d bytes held", i, b.present(0), b.present(1), b.present(2), d.own.held())
+		}
+		now.add(2 * pause)
+	}
+	if !b.broken {
+		t.Error("a map that could not be cut is written again")
+	}
+	if got := b.read(0, cellsIn(make([]byte, 2<<20))); slices.Contains(got, false) {
+		t.Error("what was there is gone")
+	}
+	other := d.own.open(sources.ID{2}, 2<<20)
+	other.write(0, cellsIn(data[:2<<20]))
+	if other.present(0) != 0xffff {
+		t.Error("nothing is written after the pause")
 	}
 }
 
