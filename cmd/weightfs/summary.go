@@ -14,7 +14,17 @@ import (
 // summary is what inspect prints and .weightfs/summary.json holds: what the headers say, and which views there are.
 type summary struct {
 	release.Summary
-	Views []viewSummary `json:"views"`
+	Formats       []formatSummary `json:"formats"`       // of quantized modules
+	Disagreements []string        `json:"disagreements"` // between the tensors and what config declares of them
+	Views         []viewSummary   `json:"views"`
+}
+
+// formatSummary is the modules of one weight format that were recognised in one way.
+type formatSummary struct {
+	Format  string `json:"format"` // "refused" if the modules cannot be dequantized
+	How     string `json:"how"`    // or why not
+	Modules int    `json:"modules"`
+	First   string `json:"first"`
 }
 
 type viewSummary struct {
@@ -29,7 +39,15 @@ func (o *opened) summarise(ctx context.Context) (*summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &summary{Summary: release.Summarise(rel)}
+	s := &summary{Summary: release.Summarise(rel), Formats: []formatSummary{}}
+	survey, err := transform.Survey(ctx, rel)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range survey.Kinds() {
+		s.Formats = append(s.Formats, formatSummary{k.Format, k.How, k.Groups, k.First})
+	}
+	s.Disagreements = append([]string{}, survey.Disagreements()...)
 	for _, v := range o.views {
 		x := viewSummary{Path: v.Name, About: v.About}
 		var absent *transform.Absent
@@ -56,6 +74,7 @@ func reason(a *transform.Absent) string {
 func (s *summary) text() string {
 	var b strings.Builder
 	release.WriteText(&b, s.Summary) // a Builder does not fail
+	s.formats(&b)
 	b.WriteString("\nviews\n")
 	for _, v := range s.Views {
 		if v.Absent == "" {
@@ -65,4 +84,22 @@ func (s *summary) text() string {
 		}
 	}
 	return b.String()
+}
+
+// formats writes how modules are quantized, if any is.
+func (s *summary) formats(b *strings.Builder) {
+	if len(s.Formats)+len(s.Disagreements) == 0 {
+		return
+	}
+	b.WriteString("\nweight formats\n")
+	for _, f := range s.Formats {
+		modules := "modules"
+		if f.Modules == 1 {
+			modules = "module"
+		}
+		fmt.Fprintf(b, "  %s: %d %s, %s (%s)\n", oneLine(f.Format), f.Modules, modules, oneLine(f.How), oneLine(f.First))
+	}
+	for _, d := range s.Disagreements {
+		fmt.Fprintf(b, "  note: %s\n", oneLine(d))
+	}
 }
