@@ -1,7 +1,7 @@
 // Package cache stands between plans and sources: memory cells over disk cells over a source.
 //
 // A source file is divided into cells of 128 KiB. A gather pins the cells it needs: it takes those in memory, joins those on
-// their way, reads those on disk (each checked against its CRC32C) and fetches the others in runs of up to 16 MiB. Every cell
+// their way, reads those on disk (each checked against its CRC32C) and fetches the others in runs of up to 8 MiB. Every cell
 // is fetched once for as long as it is held somewhere; a fetch is detached from the reader that started it, and readers wait on the
 // cells they need. Memory is one arena off the Go heap under one byte budget: a gather reserves its total in one step, first come
 // first served, and what is fetched ahead takes only what is free.
@@ -23,8 +23,8 @@ import (
 const (
 	cellLog2   = 17
 	cellSize   = 1 << cellLog2
-	runCells   = 64  // a fetch is at most 8 MiB: long enough to fill a connection, short enough that a tensor uses several
-	pieceCells = 16  // a write to disk is 2 MiB where the run allows: such files map with huge pages
+	runCells   = 64 // a fetch is at most 8 MiB: long enough to fill a connection, short enough that a tensor uses several
+	pieceCells = 16 // a write to disk is 2 MiB where the run allows: such files map with huge pages
 )
 
 // ErrClosed is the error of every call after Close.

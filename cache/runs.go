@@ -36,7 +36,7 @@ func joined(xs []extent) []extent {
 	return out
 }
 
-// cut cuts joined extents into runs: every 16 MiB from the first cell of each.
+// cut cuts joined extents into runs: every 8 MiB from the first cell of each.
 func cut(xs []extent) []extent {
 	var runs []extent
 	for _, x := range xs {
@@ -81,7 +81,7 @@ func NewAsker(sizes []int64) *Asker {
 }
 
 // Ask is the requests of the next gather, in the order in which they start: the missing cells of both lists, joined where they
-// touch, cut every 16 MiB from the first cell; those with demanded cells first, else by file and offset.
+// touch, cut every 8 MiB from the first cell; those with demanded cells first, else by file and offset.
 func (a *Asker) Ask(demanded, ahead []plan.Span) []plan.Span {
 	var want, all []extent
 	for _, s := range demanded {

@@ -9,7 +9,7 @@ import (
 const (
 	maxStreams = 256
 	maxAsked   = 4096      // units
-	maxWindow  = 256 << 20 // bytes of a file asked for before they are read: a run for each of 16 connections
+	maxWindow  = 256 << 20 // bytes of a file asked for before they are read: enough for 16 connections
 	maxNext    = 64        // units asked for by one read
 	forgetUnit = 1 << 30   // a unit is remembered until this many bytes of others have been asked for
 	minSlack   = 1 << 20   // a read this near to where a stream should go on is part of it: kernels send reads out of order
