@@ -107,6 +107,9 @@ func (b *bench) child(j job) (result, error) {
 
 // children runs jobs at the same time.
 func (b *bench) children(jobs []job) ([]result, error) {
+	if err := b.ballast.drop(); err != nil {
+		return nil, err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

@@ -36,6 +36,7 @@ type bench struct {
 	releases map[string]*testrel.Release
 	spans    map[string][]span // explained, by release and path
 	serial   int
+	ballast  ballast
 }
 
 // peak is the most memory that a daemon had, over its budget.

@@ -172,9 +172,9 @@ func fetch(client *http.Client, g get) (int64, error) {
 	return n, nil
 }
 
-// split cuts a range into requests of at most 16 MiB, the runs that weightfs fetches.
+// split cuts a range into requests of at most 8 MiB, the runs that weightfs fetches.
 func split(url string, s span) []get {
-	const run = 16 << 20
+	const run = 8 << 20
 	var out []get
 	for off := s.Start; off < s.End; off += run {
 		out = append(out, get{url, span{off, min(off+run, s.End)}})

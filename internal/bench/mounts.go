@@ -21,6 +21,7 @@ type mount struct {
 	process *process
 	budget  int64  // of a weightfs, 0 for others
 	label   string // for the table of memory
+	cache   string // of this mount alone
 }
 
 // how is what a mount of weightfs is told. The zero value is a new cache and the defaults.
@@ -39,10 +40,11 @@ const defaultBudget = 2 << 30 // of --memory, on machines with 8 GB or more
 
 // mount mounts a release from a hub with weightfs and waits until its views are there.
 func (b *bench) mount(h *hub, release string, o how) (*mount, error) {
-	if o.cache == "" {
-		o.cache = b.fresh("cache")
-	}
 	m := &mount{bench: b, dir: b.fresh("mount"), budget: defaultBudget, label: o.label}
+	if o.cache == "" {
+		m.cache = b.fresh("cache")
+		o.cache = m.cache
+	}
 	args := append([]string{"mount", "--cache-dir", o.cache, "--cache-size", "20GB"}, o.args...)
 	if o.memory > 0 {
 		m.budget = o.memory
@@ -68,6 +70,9 @@ func (b *bench) mount(h *hub, release string, o how) (*mount, error) {
 // start starts a program that mounts on m.dir and waits until it has.
 func (m *mount) start(env []string, program string, args ...string) (err error) {
 	b := m.bench
+	if err := b.ballast.take(); err != nil {
+		return err
+	}
 	if m.process, err = b.start(filepath.Base(program), env, program, args...); err != nil {
 		return err
 	}
@@ -116,6 +121,9 @@ func (m *mount) end() {
 		unix.Unmount(m.dir, unix.MNT_DETACH)
 	}
 	os.Remove(m.dir)
+	if m.cache != "" {
+		os.RemoveAll(m.cache)
+	}
 }
 
 // check compares pages of a mounted file with the file it stands for: a fast reader of wrong bytes must not win.

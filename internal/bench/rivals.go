@@ -76,8 +76,8 @@ func (b *bench) rival(h *hub, v rival) error {
 	if err != nil {
 		return err
 	}
-	m := &mount{bench: b, dir: b.fresh("mount"), label: v.name}
-	if err := m.start(nil, p, v.args(h, b.fresh("cache"), m.dir)...); err != nil {
+	m := &mount{bench: b, dir: b.fresh("mount"), label: v.name, cache: b.fresh("cache")}
+	if err := m.start(nil, p, v.args(h, m.cache, m.dir)...); err != nil {
 		return err
 	}
 	path := m.path(v.at, shard)
