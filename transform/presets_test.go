@@ -405,3 +405,31 @@ func TestParsePreset(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParsePreset: what is accepted lays out any experts without a panic, within its bounds.
+func FuzzParsePreset(f *testing.F) {
+	f.Add([]byte(`{"name":"mine","about":"Mine.","encoding":"bf16","partAlign":512,"blockAlign":8192}`))
+	f.Add([]byte(`{"name":"l","encoding":"q4-sym-16","partAlign":1,"blockAlign":1,"perLayer":"a/l_%02d.bin","parts":["up.weight"]}`))
+	f.Add([]byte(`{"name":"r","encoding":"native","partAlign":64,"blockAlign":1,"resident":{"form":"flat","file":"a.bin","align":64,"index":"a.json"}}`))
+	m := fromRelease(testrel.MixtralSingle())
+	rel, err := m.open(f.Context())
+	if err != nil {
+		f.Fatal(err)
+	}
+	in := newInput(rel)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		v, err := ParsePreset(text)
+		if err != nil {
+			return
+		}
+		dir, _, err := v.build(in)
+		if err != nil {
+			return
+		}
+		for _, x := range files(t, dir, "") {
+			if strings.HasPrefix(x.path, "..") || strings.Contains(x.path, "//") || x.node.Size < 0 {
+				t.Fatalf("%s has %d bytes", x.path, x.node.Size)
+			}
+		}
+	})
+}
