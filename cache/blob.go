@@ -82,6 +82,9 @@ func (b *diskBlob) tryLoad() error {
 		return err
 	}
 	b.log = log
+	if info.Size() > maxMap {
+		return fmt.Errorf("%w: it has %d bytes", errMap, info.Size())
+	}
 	raw := make([]byte, info.Size())
 	if _, err := io.ReadFull(log, raw); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -92,6 +93,32 @@ func TestClockJumps(t *testing.T) {
 		}
 		c = reopened(t, c, o)
 	}
+}
+
+// TestOpenShards opens the 213 shards of a terabyte: less than a megabyte of heap.
+func TestOpenShards(t *testing.T) {
+	var files []fakeFile
+	for i := range 213 {
+		files = append(files, fakeFile{path: fmt.Sprintf("model-%05d-of-00213.safetensors", i), size: 5 << 30, named: true})
+	}
+	src := newFake(files...)
+	c := newCache(t, diskOptions(t))
+	l := src.listing()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	f := c.Release(src, l)
+	for i := range files {
+		if _, err := f.files[i].get(ctxb()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+	runtime.KeepAlive(f)
 }
 
 // TestFewDescriptors reads a release of a hundred files with 40 descriptors: what cannot be kept on disk is fetched, and nothing is wrong.

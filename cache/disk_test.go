@@ -115,6 +115,7 @@ var damage = []struct {
 	{"map: empty", func(t *testing.T, _, m string) { must(t, os.Truncate(m, 0)) }, true},
 	{"map: half a header", func(t *testing.T, _, m string) { must(t, os.Truncate(m, 30)) }, true},
 	{"map: only zeros", func(t *testing.T, _, m string) { must(t, os.Truncate(m, 0)); must(t, os.Truncate(m, 300)) }, true},
+	{"map: huge", func(t *testing.T, _, m string) { must(t, os.Truncate(m, 1<<40)) }, true},
 	{"map: gone", func(t *testing.T, _, m string) { must(t, os.Remove(m)) }, true},
 	{"map: a directory", func(t *testing.T, _, m string) { must(t, os.Remove(m)); must(t, os.Mkdir(m, 0o700)) }, true},
 	{"map: a fifo", func(t *testing.T, _, m string) { must(t, os.Remove(m)); must(t, unix.Mkfifo(m, 0o600)) }, true},

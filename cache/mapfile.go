@@ -24,7 +24,8 @@ const (
 	mapMagic    = "WFSMAP1\x00"
 	mapVersion  = 1
 	mapHeader   = 64
-	recordBase  = 20 // a record without checksums of cells
+	maxMap      = 256 << 20 // longer is none of ours: cells of 8 TB take that much
+	recordBase  = 20        // a record without checksums of cells
 	recordFill  = 1
 	recordTomb  = 2 // the cells are gone
 	recordWhole = 3 // all cells were there and the SHA-256 of the whole was right
