@@ -78,11 +78,17 @@ func transportError(ctx context.Context, u *url.URL, known bool, err error) erro
 	case !known && (errors.As(err, &cert) || errors.As(err, &unknown) || errors.As(err, &plainHTTP)):
 		return fmt.Errorf("%s: TLS: %w", place(u), err)
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return temporary("%s: no such host (no network?)", place(u))
+		return temporary("%s: %w (no network?)", place(u), err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return temporary("%s: the connection ended early", place(u))
 	}
 	return temporary("%s: %w", place(u), err)
+}
+
+// unreachable reports whether no connection could be made.
+func unreachable(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // refusal is a reply with an error status.

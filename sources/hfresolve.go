@@ -20,6 +20,7 @@ const (
 	unknownLife = 10 * time.Minute   // of a signed address that does not say
 	leastLife   = time.Minute        // a shorter one is asked for again no sooner than this
 	mostLife    = 7 * 24 * time.Hour // what a signature can be good for
+	doubtAfter  = 5 * time.Second    // the age from which an address is asked for again if nothing answers there
 )
 
 // hubFile is one file of a repository: the pinned state and the address of its bytes.
@@ -37,6 +38,7 @@ type hubFile struct {
 type address struct {
 	url     *url.URL
 	foreign bool      // a public server redirected to it
+	asked   time.Time // the Hub gave it
 	renew   time.Time // ask for a new one from then on, zero for never
 }
 
@@ -48,14 +50,14 @@ func newHubFile(s *hub, commit string, e Entry) *hubFile {
 }
 
 // get asks for a range at the file's address. A refusal that may mean that the signature is over makes it ask for a new address, once:
-// many 403s mean something else.
+// many 403s mean something else. So does an address where nothing answers: the bytes may have moved.
 func (f *hubFile) get(ctx context.Context, rg ranged) (io.ReadCloser, error) {
 	a, err := f.where(ctx)
 	if err != nil {
 		return nil, err
 	}
 	body, err := f.getAt(ctx, a, rg)
-	if !mayBeOver(statusOf(err)) {
+	if !mayBeOver(statusOf(err)) && !(unreachable(err) && time.Since(a.asked) > doubtAfter) {
 		return body, vanished(err)
 	}
 	f.addr.forget(func(old *address) bool { return old == a })
@@ -142,14 +144,15 @@ func (f *hubFile) resolve(ctx context.Context) (*address, error) {
 		case f.contradicts(rep) != "":
 			return nil, changed("%s: %s", place(u), f.contradicts(rep))
 		case !redirects(rep.StatusCode):
-			return &address{url: u}, nil
+			return &address{url: u, asked: time.Now()}, nil
 		}
 		next, foreign, err := rep.next()
 		if err != nil {
 			return nil, err
 		}
 		if loc, err := url.Parse(rep.Header.Get("Location")); err == nil && loc.Host != "" {
-			return &address{url: next, foreign: foreign, renew: renewAt(next, rep.Header, time.Now())}, nil
+			now := time.Now()
+			return &address{url: next, foreign: foreign, asked: now, renew: renewAt(next, rep.Header, now)}, nil
 		}
 		u = next
 	}

@@ -347,6 +347,52 @@ func TestNetworkDown(t *testing.T) {
 	})
 }
 
+// TestBytesMove: where nothing answers at a file's address any more, the Hub is asked once for a new one, however many readers find out.
+// While nothing answers anywhere it is asked no more often than an address grows old.
+func TestBytesMove(t *testing.T) {
+	s := &sourcetest.Server{}
+	inBubble(t, s, func(t *testing.T, n *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		b := open(t, src, shard)
+		if _, err := read(t, s, b, shard, 0, 1000); err != nil {
+			t.Fatal(err)
+		}
+		o.Close()
+		moved := ""
+		sources.SetNetwork(o, func(ctx context.Context, network, addr string) (net.Conn, error) {
+			switch addr {
+			case "cdn.test:80":
+				return n.Dial(ctx, network, "nobody.test:80")
+			case moved:
+				addr = "cdn.test:80"
+			}
+			return n.Dial(ctx, network, addr)
+		})
+		time.Sleep(time.Minute)
+		mark := len(s.Log(0))
+		if err := retried(t, s, b, shard, 0, 1000, time.Minute); err == nil {
+			t.Error("somebody answers")
+		}
+		if n := count(s.Log(mark), "resolve"); n < 1 || n > 12 {
+			t.Errorf("%d new addresses in a minute in which nothing answers", n)
+		}
+		time.Sleep(time.Minute)
+		s.CDNURL, moved = "http://cdn2.test", "cdn2.test:80"
+		mark = len(s.Log(0))
+		var wg sync.WaitGroup
+		for i := range int64(16) {
+			wg.Go(func() {
+				if _, err := read(t, s, b, shard, i, 1000); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := count(s.Log(mark), "resolve"); n != 1 {
+			t.Errorf("%d new addresses", n)
+		}
+	})
+}
+
 // frozen is a connection on which nothing arrives any more once its network is gone.
 type frozen struct {
 	net.Conn

@@ -2,9 +2,10 @@ package sourcetest
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // MemNet is a network in memory, for tests in virtual time (testing/synctest): real sockets would stop the clock.
@@ -31,17 +32,22 @@ func (n *MemNet) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	l := n.listeners[addr]
 	n.mu.Unlock()
 	if l == nil {
-		return nil, errors.New("connection refused")
+		return nil, refused(addr)
 	}
 	here, there := net.Pipe()
 	select {
 	case l.conns <- there:
 		return here, nil
 	case <-l.done:
-		return nil, errors.New("connection refused")
+		return nil, refused(addr)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// refused is what a system's own dialer says of an address where nobody listens.
+func refused(addr string) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("%s: %w", addr, syscall.ECONNREFUSED)}
 }
 
 type memListener struct {
