@@ -124,50 +124,58 @@ func matchCTPack(m *matcher) (*Match, error) {
 	if !ok {
 		return m.refuse("weight_scale", "missing, or of dtype %q over packed integers", m.tensor("weight_scale").DType)
 	}
-	packedShape, scaleShape := m.tensor("weight_packed").Shape, m.tensor("weight_scale").Shape
 	in, p, err := m.ctColumns()
 	if err != nil {
 		return m.refuse("weight_packed", "%v; weight_shape and the declared bits do not settle it", err)
 	}
+	packedShape, scaleShape := m.tensor("weight_packed").Shape, m.tensor("weight_scale").Shape
 	experts, out, words, ok := dims(packedShape)
+	groups := scaleShape[len(scaleShape)-1]
 	if _, fits := product(experts, out, in); !ok || !fits {
 		return m.refuse("weight_packed", "shape %v is no matrix", packedShape)
 	}
-	groups := scaleShape[len(scaleShape)-1]
 	if want := weightShape(len(packedShape), experts, out, groups); !slices.Equal(want, scaleShape) {
 		return m.refuse("weight_scale", "shape %v, expected %v", scaleShape, want)
 	}
 	if fact := integers(m.tensor("weight_shape")); len(packedShape) == 2 && len(fact) == 2 && fact[0] != out {
 		return m.refuse("weight_shape", "says %v for %d packed rows", fact, out)
 	}
+	return m.ctCodec(p, num, experts, out, in, words)
+}
+
+// ctCodec is the match of a weight whose shapes are known to fit.
+func (m *matcher) ctCodec(p packing, num number, experts, out, in, words int64) (*Match, error) {
+	packedShape, scaleShape := m.tensor("weight_packed").Shape, m.tensor("weight_scale").Shape
+	groups := scaleShape[len(scaleShape)-1]
 	k := packed{bits: p.bits, perWord: p.perWord, group: int(in / groups), groups: int(groups), scale: num}
-	c := &rowCodec{experts: experts, out: out, in: in, size: 2 * experts * out * in}
 	columns, bytes := k.unit()
-	c.unit = columns
+	c := &rowCodec{experts: experts, out: out, in: in, size: 2 * experts * out * in, unit: columns}
 	c.inputs = []rowInput{rowData(4*words, experts, out, bytes), rowData(groups*num.size(), experts, out, 0)}
 	inputs := []string{"weight_packed", "weight_scale"}
 	if m.has("weight_zero_point") {
 		rows := ceilDiv(out*int64(p.bits), 32)
-		want := weightShape(len(packedShape), experts, rows, groups)
-		if zp := m.tensor("weight_zero_point"); zp.DType != "I32" || !slices.Equal(want, zp.Shape) {
+		if want, zp := weightShape(len(packedShape), experts, rows, groups), m.tensor("weight_zero_point"); zp.DType != "I32" || !slices.Equal(want, zp.Shape) {
 			return m.refuse("weight_zero_point", "%s%v, expected I32%v", zp.DType, zp.Shape, want)
 		}
 		k.zero = zeroPacked
 		c.inputs = append(c.inputs, rowInput{rowBytes: 4 * groups, perExpert: rows, num: int64(p.bits), den: 32, size: experts * rows * 4 * groups})
 		inputs = append(inputs, "weight_zero_point")
 	}
-	if m.has("weight_g_idx") {
+	if k.index = m.has("weight_g_idx"); k.index {
 		if g := m.tensor("weight_g_idx"); g.DType != "I32" || !slices.Equal(g.Shape, []int64{in}) {
 			return m.refuse("weight_g_idx", "%s%v, expected I32[%d]", g.DType, g.Shape, in)
 		}
-		k.index = true
 		c.inputs = append(c.inputs, wholeInput(4*in))
 		inputs = append(inputs, "weight_g_idx")
 	}
 	c.kernel, c.text = k.kernel(), "packed("+k.params()+")"
-	how := fmt.Sprintf("%d bits in groups of %d by the number of words and groups", k.bits, k.group)
-	if p.perWord > 0 {
-		how += ", padded words"
+	return m.result(c, weightShape(len(packedShape), experts, out, in), inputs, k.how()), nil
+}
+
+// how says what the numbers of words and groups came to.
+func (k packed) how() string {
+	if k.perWord > 0 {
+		return fmt.Sprintf("%d bits in groups of %d by the number of words and groups, padded words", k.bits, k.group)
 	}
-	return m.result(c, weightShape(len(packedShape), experts, out, in), inputs, how), nil
+	return fmt.Sprintf("%d bits in groups of %d by the number of words and groups", k.bits, k.group)
 }

@@ -57,6 +57,22 @@ var knownSuffix = func() map[string]bool {
 	return known
 }()
 
+// suffixEnds[n] are the last bytes of the suffixes of n bytes: most of what stands after a dot is seen to be none without a look-up.
+var suffixEnds = func() [][256]bool {
+	ends := make([][256]bool, longestSuffix+1)
+	for s := range knownSuffix {
+		if s != "" {
+			ends[len(s)][s[len(s)-1]] = true
+		}
+	}
+	return ends
+}()
+
+// isSuffix says whether s, which is not empty, is a suffix of the table.
+func isSuffix(s string) bool {
+	return len(s) < len(suffixEnds) && suffixEnds[len(s)][s[len(s)-1]] && knownSuffix[s]
+}
+
 // TensorName joins a module's name and a suffix: "" is the module's name itself, a suffix that begins with "_" or "." is appended as it is
 // (experts.gate_up_proj + _blocks, down_proj + ._weight_qdata), any other after a dot (down_proj + weight).
 func TensorName(module, suffix string) string {
@@ -72,14 +88,14 @@ func TensorName(module, suffix string) string {
 // Split takes a tensor's name apart into module and suffix, the longest known suffix first. A name without a known suffix is its own
 // module, with suffix "".
 func Split(name string) (module, suffix string) {
-	if knownSuffix[name] && name != "" && name[0] != '_' && name[0] != '.' {
+	if name != "" && name[0] != '_' && name[0] != '.' && isSuffix(name) {
 		return "", name
 	}
 	for i := max(1, len(name)-longestSuffix); i < len(name); i++ {
 		switch c := name[i]; {
-		case c == '.' && i+1 < len(name) && name[i+1] != '_' && knownSuffix[name[i+1:]]:
+		case c == '.' && i+1 < len(name) && name[i+1] != '_' && isSuffix(name[i+1:]):
 			return name[:i], name[i+1:]
-		case (c == '_' || c == '.') && knownSuffix[name[i:]]:
+		case (c == '_' || c == '.') && isSuffix(name[i:]):
 			return name[:i], name[i:]
 		}
 	}

@@ -55,73 +55,9 @@ func encode() {
 	TESTQ(n, n)
 	JZ(LabelRef("done"))
 
-	// Values as binary32, their range with 0, and the largest magnitude seen.
-	var x [4]reg.VecVirtual
-	for i := range 2 {
-		raw := YMM()
-		VPAND(Mem{Base: values, Disp: 32 * i}, magnitude, raw)
-		VPMAXUW(raw, largest, largest)
-	}
-	mn, mx := YMM(), YMM()
-	for i := range x {
-		x[i] = YMM()
-		VPMOVZXWD(Mem{Base: values, Disp: 16 * i}, x[i])
-		VPSLLD(U8(16), x[i], x[i])
-		if i == 0 {
-			VMINPS(x[i], zero, mn)
-			VMAXPS(x[i], zero, mx)
-		} else {
-			VMINPS(x[i], mn, mn)
-			VMAXPS(x[i], mx, mx)
-		}
-	}
-	low, high := across(mn, VMINPS), across(mx, VMAXPS)
-
-	// Scale and zero point.
-	s, z, isZero := XMM(), XMM(), XMM()
-	VSUBSS(low, high, s)
-	VDIVSS(fifteenX, s, s)
-	VDIVSS(s, low, z)
-	VSUBSS(z, zeroX, z)
-	VCMPSS(U8(0), zeroX, s, isZero)
-	VANDNPS(z, isZero, z) // a scale of 0 has only zeros, and zero point 0
-	VMAXSS(zeroX, z, z)
-	VMINSS(fifteenX, z, z)
-	roundXMM(z, halfX, oneX)
-	stored, rounded, r := XMM(), XMM(), XMM()
-	VCVTPS2PH(U8(0), s, stored)
-	VPEXTRW(U8(0), stored, Mem{Base: scales})
-	VCVTPH2PS(stored, rounded)
-	word := GP32()
-	VPEXTRW(U8(0), stored, word)
-	ANDL(U32(0x7C00), word)
-	CMPL(word, U32(0x7C00))
-	JNE(LabelRef("finite"))
-	MOVL(U32(0x7F80), bad)
-	Label("finite")
-	VDIVSS(rounded, oneX, r)
-	VCMPSS(U8(0), zeroX, rounded, isZero)
-	VANDNPS(r, isZero, r)
-	integer := GP32()
-	VCVTTSS2SI(z, integer)
-	MOVB(integer.As8(), Mem{Base: zeros})
-
-	// Codes.
-	ry, zy := YMM(), YMM()
-	VBROADCASTSS(r, ry)
-	VBROADCASTSS(z, zy)
-	for i := range x {
-		t, up := YMM(), YMM()
-		VMULPS(ry, x[i], x[i])
-		VADDPS(zy, x[i], x[i])
-		VMAXPS(zero, x[i], x[i])
-		VMINPS(fifteen, x[i], x[i])
-		VROUNDPS(U8(3), x[i], t)
-		VSUBPS(t, x[i], up)
-		VCMPPS(U8(13), half, up, up) // -1 where the fraction is at least a half
-		VCVTTPS2DQ(t, t)
-		VPSUBD(up, t, x[i])
-	}
+	x, low, high := loadBlock(values, magnitude, largest, zero)
+	z, r := chooseScale(low, high, constants{half: halfX, one: oneX, fifteen: fifteenX, zero: zeroX}, scales, zeros, bad)
+	quantize(x, z, r, half, fifteen, zero)
 	pack32(x, codes)
 	ADDQ(U8(64), values)
 	ADDQ(U8(16), codes)
@@ -144,6 +80,85 @@ func encode() {
 	Store(result, ReturnIndex(0))
 	VZEROUPPER()
 	RET()
+}
+
+// constants are binary32 numbers in XMM registers.
+type constants struct{ half, one, fifteen, zero reg.VecVirtual }
+
+// loadBlock loads 32 values as binary32, their smallest and largest with 0, and notes the largest magnitude seen.
+func loadBlock(values reg.Register, magnitude, largest, zero reg.VecVirtual) (x [4]reg.VecVirtual, low, high reg.VecVirtual) {
+	for i := range 2 {
+		raw := YMM()
+		VPAND(Mem{Base: values, Disp: 32 * i}, magnitude, raw)
+		VPMAXUW(raw, largest, largest)
+	}
+	mn, mx := YMM(), YMM()
+	for i := range x {
+		x[i] = YMM()
+		VPMOVZXWD(Mem{Base: values, Disp: 16 * i}, x[i])
+		VPSLLD(U8(16), x[i], x[i])
+		if i == 0 {
+			VMINPS(x[i], zero, mn)
+			VMAXPS(x[i], zero, mx)
+		} else {
+			VMINPS(x[i], mn, mn)
+			VMAXPS(x[i], mx, mx)
+		}
+	}
+	return x, across(mn, VMINPS), across(mx, VMAXPS)
+}
+
+// chooseScale stores the scale and zero point of a block and returns the zero point and the reciprocal of the stored scale. bad becomes 7F80h if the
+// scale is infinite or no number.
+func chooseScale(low, high reg.VecVirtual, c constants, scales, zeros reg.Register, bad reg.Register) (z, r reg.VecVirtual) {
+	s, isZero := XMM(), XMM()
+	z, r = XMM(), XMM()
+	VSUBSS(low, high, s)
+	VDIVSS(c.fifteen, s, s)
+	VDIVSS(s, low, z)
+	VSUBSS(z, c.zero, z)
+	VCMPSS(U8(0), c.zero, s, isZero)
+	VANDNPS(z, isZero, z) // a scale of 0 has only zeros, and zero point 0
+	VMAXSS(c.zero, z, z)
+	VMINSS(c.fifteen, z, z)
+	roundXMM(z, c.half, c.one)
+	stored, rounded := XMM(), XMM()
+	VCVTPS2PH(U8(0), s, stored)
+	VPEXTRW(U8(0), stored, Mem{Base: scales})
+	VCVTPH2PS(stored, rounded)
+	word := GP32()
+	VPEXTRW(U8(0), stored, word)
+	ANDL(U32(0x7C00), word)
+	CMPL(word, U32(0x7C00))
+	JNE(LabelRef("finite"))
+	MOVL(U32(0x7F80), bad)
+	Label("finite")
+	VDIVSS(rounded, c.one, r)
+	VCMPSS(U8(0), c.zero, rounded, isZero)
+	VANDNPS(r, isZero, r)
+	integer := GP32()
+	VCVTTSS2SI(z, integer)
+	MOVB(integer.As8(), Mem{Base: zeros})
+	return z, r
+}
+
+// quantize leaves the codes of the values in their places.
+func quantize(x [4]reg.VecVirtual, z, r, half, fifteen, zero reg.VecVirtual) {
+	ry, zy := YMM(), YMM()
+	VBROADCASTSS(r, ry)
+	VBROADCASTSS(z, zy)
+	for i := range x {
+		t, up := YMM(), YMM()
+		VMULPS(ry, x[i], x[i])
+		VADDPS(zy, x[i], x[i])
+		VMAXPS(zero, x[i], x[i])
+		VMINPS(fifteen, x[i], x[i])
+		VROUNDPS(U8(3), x[i], t)
+		VSUBPS(t, x[i], up)
+		VCMPPS(U8(13), half, up, up) // -1 where the fraction is at least a half
+		VCVTTPS2DQ(t, t)
+		VPSUBD(up, t, x[i])
+	}
 }
 
 // pack32 stores 32 codes, one in each 32-bit place, as 16 bytes.
