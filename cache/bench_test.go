@@ -18,7 +18,9 @@ func BenchmarkGather(b *testing.B) {
 	for _, n := range []int64{128 << 10, 1 << 20} {
 		for _, shift := range []int64{0, 4096} {
 			name := fmt.Sprintf("%dK+%d", n>>10, shift)
-			c := newCache(b, o)
+			inMemory := o
+			inMemory.Dir = ""
+			c := newCache(b, inMemory)
 			f := c.Release(src, src.listing())
 			dst := make([]byte, n)
 			read := func(i int) {
@@ -42,6 +44,9 @@ func BenchmarkGather(b *testing.B) {
 			small.Memory = 8 << 20
 			c = newCache(b, small)
 			f = c.Release(src, src.listing())
+			for i := range int(size / n) {
+				read(i)
+			}
 			raw := openData(b, o.Dir)
 			b.Run("disk/"+name, func(b *testing.B) {
 				ratio(b, n, read, func(i int) {
