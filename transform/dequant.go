@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -261,11 +262,42 @@ type sums struct {
 	orphan string
 }
 
-// sum goes over every tensor once.
+// sum goes over every tensor once, a part of them on each processor.
 func (in *input) sum() *sums {
-	s := &sums{}
+	parts := make([]sums, runtime.GOMAXPROCS(0))
+	all := int64(in.base[len(in.Shards)])
+	var work sync.WaitGroup
+	for k := range parts {
+		from, to := all*int64(k)/int64(len(parts)), all*int64(k+1)/int64(len(parts))
+		work.Go(func() { in.sumOf(&parts[k], int32(from), int32(to)) })
+	}
+	work.Wait()
+	s := &parts[0]
+	for k := range parts[1:] {
+		s.add(&parts[k+1])
+	}
+	return s
+}
+
+// add takes in the sums of the tensors that follow.
+func (s *sums) add(x *sums) {
+	for c := range classes {
+		s.native[c] += x.native[c]
+		s.bf16[c] += x.bf16[c]
+		s.all[c] += x.all[c]
+		if s.bad[c] == nil {
+			s.bad[c] = x.bad[c]
+		}
+	}
+	if s.orphan == "" {
+		s.orphan = x.orphan
+	}
+}
+
+// sumOf goes over the tensors [from, to).
+func (in *input) sumOf(s *sums, from, to int32) {
 	show := in.bf16(false)
-	for i := range in.base[len(in.Shards)] {
+	for i := from; i < to; i++ {
 		ref := in.ref(i)
 		c, t := class(in.Role(ref)), in.Tensor(ref)
 		s.native[c] += bytesOf(t)
@@ -283,7 +315,6 @@ func (in *input) sum() *sums {
 			s.bad[c] = err
 		}
 	}
-	return s
 }
 
 // laidOut refuses views that take experts apart if some experts have no layout.
