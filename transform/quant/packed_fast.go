@@ -22,18 +22,52 @@ func (k fastPacked) decode(s *strip) error {
 		return refPacked{k.packed}.decode(s)
 	}
 	for r := range s.rows {
-		k.row(s, r)
+		k.row(s, r, s.c0+k.groups4(s, r))
 	}
 	return nil
+}
+
+// runGroups is the number of groups whose parameters are held at once.
+const runGroups = 128
+
+// groups4 decodes the whole groups of a row of 4-bit codes, as far as they begin on a group and are made of 32 codes, and returns the number of
+// columns.
+func (k fastPacked) groups4(s *strip, r int) int {
+	if !k.vector || k.bits != 4 || k.group%32 != 0 || s.c0%k.group != 0 {
+		return 0
+	}
+	var scales, seconds [runGroups]float32
+	first, end := s.c0/k.group, s.c1/k.group
+	dst, data := s.out1(r), s.at(0, r)
+	for g := first; g < end; {
+		n := min(end-g, runGroups)
+		for i := range n {
+			scales[i] = k.scale.at(s.at(1, r), g+i)
+			if k.bias {
+				seconds[i] = k.scale.at(s.at(2, r), g+i)
+			} else {
+				seconds[i] = float32(k.zeroOf(s, r, g+i))
+			}
+		}
+		at := (g - first) * k.group
+		if k.bias {
+			affineGroups4Bias(&dst[2*at], &data[at/2], &scales[0], &seconds[0], n, k.group/32)
+		} else {
+			affineGroups4(&dst[2*at], &data[at/2], &scales[0], &seconds[0], n, k.group/32)
+		}
+		g += n
+	}
+	return max(end-first, 0) * k.group
 }
 
 // chunk is the number of codes that are unpacked at once.
 const chunk = 1024
 
-func (k fastPacked) row(s *strip, r int) {
+// row decodes row r from column c on.
+func (k fastPacked) row(s *strip, r, c int) {
 	var codes [chunk]byte
 	dst, data := s.out1(r), s.at(0, r)
-	for c := s.c0; c < s.c1; {
+	for c < s.c1 {
 		n := min(s.c1-c, chunk)
 		packed := codes[:n]
 		if k.bits == 8 {

@@ -44,6 +44,17 @@ func affineSigned(dst *byte, codes *byte, n int, zero float32, scale float32, bi
 //go:noescape
 func affineBytesBias(dst *byte, codes *byte, n int, zero float32, scale float32, bias float32)
 
+// affineGroups4 makes bf16((code-zero)*scale) of 4-bit codes, the low nibble first, in groups of units times 32 codes, each with
+// its own scale and zero.
+//
+//go:noescape
+func affineGroups4(dst *byte, src *byte, scales *float32, seconds *float32, groups int, units int)
+
+// affineGroups4Bias makes bf16(f32(code*scale)+bias), each group with its own scale and bias.
+//
+//go:noescape
+func affineGroups4Bias(dst *byte, src *byte, scales *float32, seconds *float32, groups int, units int)
+
 // unpackNibbles writes n times 32 codes of 4 bits as bytes, the low nibble first.
 //
 //go:noescape

@@ -394,6 +394,212 @@ done:
 	VZEROUPPER
 	RET
 
+// func affineGroups4(dst *byte, src *byte, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX2
+TEXT ·affineGroups4(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         seconds+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVL         $0x0f0f0f0f, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Y2
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X3
+	VPBROADCASTD X3, Y3
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VBROADCASTSS (DX), Y4
+	VBROADCASTSS (BX), Y5
+	MOVQ         DI, R8
+
+unit:
+	VMOVDQU      (CX), X6
+	VPAND        X0, X6, X7
+	VPSRLW       $0x04, X6, X6
+	VPAND        X0, X6, X6
+	VPUNPCKLBW   X6, X7, X8
+	VPUNPCKHBW   X6, X7, X6
+	VINSERTI128  $0x01, X6, Y8, Y6
+	VEXTRACTI128 $0x01, Y6, X7
+	VPSRLDQ      $0x08, X6, X8
+	VPMOVZXBD    X6, Y6
+	VPMOVZXBD    X8, Y9
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y5, Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, Y11
+	VPSRLD       $0x10, Y6, Y10
+	VPAND        Y1, Y10, Y10
+	VPADDD       Y2, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VBLENDVPS    Y11, Y3, Y6, Y6
+	VPSRLD       $0x10, Y6, Y6
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y5, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VCMPPS       $0x03, Y9, Y9, Y11
+	VPSRLD       $0x10, Y9, Y10
+	VPAND        Y1, Y10, Y10
+	VPADDD       Y2, Y10, Y10
+	VPADDD       Y10, Y9, Y9
+	VBLENDVPS    Y11, Y3, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VMOVDQU      Y6, (AX)
+	VPSRLDQ      $0x08, X7, X8
+	VPMOVZXBD    X7, Y6
+	VPMOVZXBD    X8, Y7
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y5, Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, Y10
+	VPSRLD       $0x10, Y6, Y9
+	VPAND        Y1, Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPADDD       Y9, Y6, Y6
+	VBLENDVPS    Y10, Y3, Y6, Y6
+	VPSRLD       $0x10, Y6, Y6
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y5, Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, Y10
+	VPSRLD       $0x10, Y7, Y9
+	VPAND        Y1, Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPADDD       Y9, Y7, Y7
+	VBLENDVPS    Y10, Y3, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VMOVDQU      Y6, 32(AX)
+	ADDQ         $0x10, CX
+	ADDQ         $0x40, AX
+	DECQ         R8
+	JNZ          unit
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	DECQ         SI
+	JMP          group
+
+done:
+	VZEROUPPER
+	RET
+
+// func affineGroups4Bias(dst *byte, src *byte, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX2
+TEXT ·affineGroups4Bias(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         seconds+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVL         $0x0f0f0f0f, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Y2
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X3
+	VPBROADCASTD X3, Y3
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VBROADCASTSS (DX), Y4
+	VBROADCASTSS (BX), Y5
+	MOVQ         DI, R8
+
+unit:
+	VMOVDQU      (CX), X6
+	VPAND        X0, X6, X7
+	VPSRLW       $0x04, X6, X6
+	VPAND        X0, X6, X6
+	VPUNPCKLBW   X6, X7, X8
+	VPUNPCKHBW   X6, X7, X6
+	VINSERTI128  $0x01, X6, Y8, Y6
+	VEXTRACTI128 $0x01, Y6, X7
+	VPSRLDQ      $0x08, X6, X8
+	VPMOVZXBD    X6, Y6
+	VPMOVZXBD    X8, Y9
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, Y11
+	VPSRLD       $0x10, Y6, Y10
+	VPAND        Y1, Y10, Y10
+	VPADDD       Y2, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VBLENDVPS    Y11, Y3, Y6, Y6
+	VPSRLD       $0x10, Y6, Y6
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VADDPS       Y5, Y9, Y9
+	VCMPPS       $0x03, Y9, Y9, Y11
+	VPSRLD       $0x10, Y9, Y10
+	VPAND        Y1, Y10, Y10
+	VPADDD       Y2, Y10, Y10
+	VPADDD       Y10, Y9, Y9
+	VBLENDVPS    Y11, Y3, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VMOVDQU      Y6, (AX)
+	VPSRLDQ      $0x08, X7, X8
+	VPMOVZXBD    X7, Y6
+	VPMOVZXBD    X8, Y7
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, Y10
+	VPSRLD       $0x10, Y6, Y9
+	VPAND        Y1, Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPADDD       Y9, Y6, Y6
+	VBLENDVPS    Y10, Y3, Y6, Y6
+	VPSRLD       $0x10, Y6, Y6
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VADDPS       Y5, Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, Y10
+	VPSRLD       $0x10, Y7, Y9
+	VPAND        Y1, Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPADDD       Y9, Y7, Y7
+	VBLENDVPS    Y10, Y3, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VMOVDQU      Y6, 32(AX)
+	ADDQ         $0x10, CX
+	ADDQ         $0x40, AX
+	DECQ         R8
+	JNZ          unit
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	DECQ         SI
+	JMP          group
+
+done:
+	VZEROUPPER
+	RET
+
 // func unpackNibbles(dst *byte, src *byte, n int)
 // Requires: AVX, AVX2
 TEXT ·unpackNibbles(SB), NOSPLIT, $0-24

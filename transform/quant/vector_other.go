@@ -15,6 +15,8 @@ func lookupE4M3(dst, src *byte, table *[32]byte, n int)                         
 func affineBytes(dst, codes *byte, n int, zero, scale, bias float32)                       {}
 func affineSigned(dst, codes *byte, n int, zero, scale, bias float32)                      {}
 func affineBytesBias(dst, codes *byte, n int, zero, scale, bias float32)                   {}
+func affineGroups4(dst, src *byte, scales, seconds *float32, groups, units int)            {}
+func affineGroups4Bias(dst, src *byte, scales, seconds *float32, groups, units int)        {}
 func unpackNibbles(dst, src *byte, n int)                                                  {}
 func castSingles(dst, src *byte, n int)                                                    {}
 func castHalves(dst, src *byte, n int)                                                     {}

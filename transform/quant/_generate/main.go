@@ -21,6 +21,9 @@ func main() {
 	affine("affineBytes", false, false, "affineBytes makes bf16((code-zero)*scale) of n times 16 codes.")
 	affine("affineSigned", true, false, "affineSigned does the same for signed codes.")
 	affine("affineBytesBias", false, true, "affineBytesBias makes bf16(f32((code-zero)*scale)+bias) of n times 16 codes.")
+	affineGroups("affineGroups4", false, "affineGroups4 makes bf16((code-zero)*scale) of 4-bit codes, the low nibble first, in groups of units times 32 codes, each with",
+		"its own scale and zero.")
+	affineGroups("affineGroups4Bias", true, "affineGroups4Bias makes bf16(f32(code*scale)+bias), each group with its own scale and bias.")
 	unpack4()
 	castF32()
 	castF16()
@@ -197,6 +200,55 @@ func affine(name string, signed, biased bool, doc string) {
 	ADDQ(U8(32), dst)
 	DECQ(n)
 	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+// affineGroups decodes nibbles of whole groups. The second parameter of a group is its zero, or its bias.
+func affineGroups(name string, biased bool, doc ...string) {
+	text(name, "func(dst, src *byte, scales, seconds *float32, groups, units int)", doc...)
+	dst, src := Load(Param("dst"), GP64()), Load(Param("src"), GP64())
+	scales, seconds := Load(Param("scales"), GP64()), Load(Param("seconds"), GP64())
+	groups, units := Load(Param("groups"), GP64()), Load(Param("units"), GP64())
+	mask, r := broadcast(0x0F0F0F0F), newRounding()
+	Label("group")
+	TESTQ(groups, groups)
+	JZ(LabelRef("done"))
+	scale, second, n := YMM(), YMM(), GP64()
+	VBROADCASTSS(Mem{Base: scales}, scale)
+	VBROADCASTSS(Mem{Base: seconds}, second)
+	MOVQ(units, n)
+	Label("unit")
+	codes := nibbles(Mem{Base: src}, mask, false)
+	upper := XMM()
+	VEXTRACTI128(U8(1), codes, upper)
+	for i, x := range []reg.VecVirtual{codes.AsX().(reg.VecVirtual), upper} {
+		a, b, high := YMM(), YMM(), XMM()
+		VPSRLDQ(U8(8), x, high)
+		VPMOVZXBD(x, a)
+		VPMOVZXBD(high, b)
+		for _, v := range []reg.VecVirtual{a, b} {
+			VCVTDQ2PS(v, v)
+			if !biased {
+				VSUBPS(second, v, v)
+			}
+			VMULPS(scale, v, v)
+			if biased {
+				VADDPS(second, v, v)
+			}
+			r.round(v)
+		}
+		store(a, b, Mem{Base: dst, Disp: 32 * i})
+	}
+	ADDQ(U8(16), src)
+	ADDQ(U8(64), dst)
+	DECQ(n)
+	JNZ(LabelRef("unit"))
+	ADDQ(U8(4), scales)
+	ADDQ(U8(4), seconds)
+	DECQ(groups)
+	JMP(LabelRef("group"))
 	Label("done")
 	VZEROUPPER()
 	RET()
