@@ -135,10 +135,10 @@ func (o *opened) newAsker() *cache.Asker {
 	return cache.NewAsker(sizes)
 }
 
-// requests is what reading the whole plan sends next: one gather a unit.
+// requests is what reading the whole plan sends next.
 func requests(asker *cache.Asker, p *plan.Plan) []plan.Span {
 	var out []plan.Span
-	for u := range p.Units() {
+	for u := range p.Gathers() {
 		out = append(out, asker.Ask(nil, p.Spans(u.Start, u.End-u.Start))...)
 	}
 	return out

@@ -10,10 +10,13 @@ const (
 	maxStreams = 256
 	maxAsked   = 4096      // units
 	maxWindow  = 256 << 20 // bytes of a file asked for before they are read: enough for 16 connections
-	maxNext    = 64        // units asked for by one read
+	maxNext    = 64        // bundles asked for by one read
 	forgetUnit = 1 << 30   // a unit is remembered until this many bytes of others have been asked for
 	minSlack   = 1 << 20   // a read this near to where a stream should go on is part of it: kernels send reads out of order
 )
+
+// streamBorders is how many borders of units a stream has passed when it is taken to go on.
+const streamBorders = 2
 
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
@@ -33,7 +36,17 @@ type progress struct {
 type unitKey struct {
 	plan  weak.Pointer[Plan]
 	start int64
+	what  asking
 }
+
+// asking is what is asked for as one.
+type asking uint8
+
+const (
+	askUnit asking = iota
+	askPart
+	askBundle
+)
 
 // stream is a run of reads that follow each other in one plan.
 type stream struct {
@@ -60,13 +73,15 @@ func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
 		start, stop, whole := p.Unit(pos)
 		switch {
 		case !whole && s.part(p, middle(pos, end), going):
-			ask = g.askPart(p, key, s, middle(pos, end), ask)
+			ask = g.part(p, key, s, middle(pos, end), ask)
 		case going && !whole && s.short(pos, start, stop):
 			if end-s.from >= unitSmall {
 				p.lone.Store(0)
 			}
 			ask = s.double(stop, end, ask)
-		case (whole || going) && g.ask(unitKey{key, start}, stop-start):
+		case going && s.borders >= streamBorders:
+			ask, _ = g.bundle(p, key, pos, ask)
+		case (whole || going) && !g.bundled(p, key, pos) && g.ask(unitKey{key, start, askUnit}, stop-start):
 			ask = append(ask, Unit{start, stop, whole})
 		}
 		if going && start >= s.unit && start > 0 {
@@ -98,14 +113,14 @@ func (s *stream) short(off, start, stop int64) bool {
 // middle is the end of the page in the middle of a read. Kernels read around a page fault; what was touched may be anywhere in its page.
 func middle(off, end int64) int64 { return min(end-1, (off+end)/2|(4096-1)) }
 
-// askPart asks for the part that a stream has touched, and one cell more, since kernels read a little further. The second read in a part
+// part asks for the part that a stream has touched, and one cell more, since kernels read a little further. The second read in a part
 // says that touching one is reason to fetch it.
-func (g *progress) askPart(p *Plan, key weak.Pointer[Plan], s *stream, off int64, ask []Unit) []Unit {
+func (g *progress) part(p *Plan, key weak.Pointer[Plan], s *stream, off int64, ask []Unit) []Unit {
 	start, end, _ := p.part(off)
 	if s.from < start-unitCell && off < start+2*unitCell {
 		return ask // the kernel's read-ahead may go that far, no reader
 	}
-	if !g.ask(unitKey{key, ^start}, end-start) {
+	if !g.ask(unitKey{key, start, askPart}, end-start) {
 		if off < s.asked {
 			p.lone.Store(0)
 		}
@@ -131,7 +146,7 @@ func (s *stream) double(stop, end int64, ask []Unit) []Unit {
 
 // widen makes the stream ask further ahead, four times as far with every border; it starts with its third unit.
 func (s *stream) widen(unit int64) {
-	if s.borders >= 2 {
+	if s.borders >= streamBorders {
 		s.window = min(maxWindow, max(4*s.window, 2*unit))
 	}
 }
@@ -144,14 +159,36 @@ func (g *progress) next(p *Plan, key weak.Pointer[Plan], s *stream, ask []Unit) 
 	limit := min(p.Size, s.next+s.window)
 	pos := max(s.unit, s.asked)
 	for i := 0; pos < limit && i < maxNext; i++ {
-		start, stop, whole := p.Unit(pos)
-		if g.ask(unitKey{key, start}, stop-start) {
-			ask = append(ask, Unit{start, stop, whole})
-		}
-		pos = stop
+		ask, pos = g.bundle(p, key, pos, ask)
 	}
 	s.asked = pos
 	return ask
+}
+
+// bundle asks for the bundle around off and returns its end.
+func (g *progress) bundle(p *Plan, key weak.Pointer[Plan], off int64, ask []Unit) ([]Unit, int64) {
+	k, end := bundleKey(p, key, off)
+	if g.ask(k, end-k.start) {
+		from, _, _ := p.Unit(off) // a stream that began within the bundle needs no more
+		ask = append(ask, Unit{Start: from, End: end})
+	}
+	return ask, end
+}
+
+// bundled says whether the bundle around off was asked for.
+func (g *progress) bundled(p *Plan, key weak.Pointer[Plan], off int64) bool {
+	k, _ := bundleKey(p, key, off)
+	_, ok := g.asked[k]
+	return ok
+}
+
+// bundleKey is the key of the bundle around off, and its end. A bundle of one unit is that unit.
+func bundleKey(p *Plan, key weak.Pointer[Plan], off int64) (unitKey, int64) {
+	start, end := p.bundle(off)
+	if from, to, _ := p.Unit(off); from == start && to == end {
+		return unitKey{key, start, askUnit}, end
+	}
+	return unitKey{key, start, askBundle}, end
 }
 
 // stream finds the stream that the read belongs to, the nearest if there are several, or begins one in place of the least recently used.

@@ -14,6 +14,8 @@ const (
 	unitStep = 16 << 20
 	// unitSmall is up to where small neighbours are joined.
 	unitSmall = 1 << 20
+	// unitBundle is up to where the small neighbours that a stream has before it are asked for at once: one fetch.
+	unitBundle = 8 << 20
 	// unitCell is what stores round out to: the first unit of a plain file, and the grid that steps of a copy keep to.
 	unitCell = 128 << 10
 )
@@ -25,6 +27,9 @@ type group struct {
 	// step is the length of the units of a group cut into steps; shift is how much the first one is shorter.
 	step, shift int64
 	repeat      Repeat
+	// lead is the first group of the bundle that a oneUnit group is in; copies is how many copies of an inCopies group are a bundle.
+	lead   int
+	copies int64
 }
 
 type groupKind uint8
@@ -68,10 +73,62 @@ func (p *Plan) Unit(off int64) (start, end int64, whole bool) {
 	return g.start + start, min(g.start+end, limit), whole
 }
 
+// bundle is the units around off that a stream asks for at once: small neighbours, such as tensors, together have up to unitBundle of source.
+// Bundles tile the file.
+func (p *Plan) bundle(off int64) (start, end int64) {
+	gs := p.layout()
+	i := sort.Search(len(gs), func(i int) bool { return gs[i].start > off }) - 1
+	g := &gs[i]
+	switch g.kind {
+	case oneUnit:
+		next := i
+		for next < len(gs) && gs[next].kind == oneUnit && gs[next].lead == g.lead {
+			next++
+		}
+		return gs[g.lead].start, p.groupEnd(gs, next-1)
+	case inCopies:
+		n := g.copies * g.repeat.Stride
+		start = g.start + (off-g.start)/n*n
+		return start, min(start+n, p.groupEnd(gs, i))
+	}
+	start, end, _ = p.Unit(off)
+	return start, end
+}
+
+func (p *Plan) groupEnd(gs []group, i int) int64 {
+	if i+1 < len(gs) {
+		return gs[i+1].start
+	}
+	return p.Size
+}
+
 // Unit is one entry of [Plan.Units].
 type Unit struct {
 	Start, End int64
 	Whole      bool
+}
+
+// Gathers is what a reader of the whole file asks for, in order: the first units one by one, until it is seen to go on, then bundles.
+// They overlap.
+func (p *Plan) Gathers() iter.Seq[Unit] {
+	return func(yield func(Unit) bool) {
+		n := 0
+		for u := range p.Units() {
+			if !yield(u) {
+				return
+			}
+			if n++; n > streamBorders {
+				break
+			}
+		}
+		for off := int64(0); off < p.Size; {
+			start, end := p.bundle(off)
+			if !yield(Unit{Start: start, End: end}) {
+				return
+			}
+			off = end
+		}
+	}
 }
 
 // Units is every unit of the file in order.
@@ -109,7 +166,7 @@ func (p *Plan) layout() []group {
 
 func (p *Plan) group() []group {
 	if p.Block && p.source() <= unitMax {
-		return []group{{}}
+		return []group{{}} // the only bundle
 	}
 	if len(p.Pieces) == 1 {
 		if c, ok := p.Pieces[0].(Copy); ok && c.Span.Start == 0 {
@@ -123,7 +180,7 @@ func (p *Plan) group() []group {
 // they follow.
 func (p *Plan) groupPieces() []group {
 	var gs []group
-	var joined int64              // source bytes of the last group
+	var joined, bundled int64     // source bytes of the last group, and of the groups before it in its bundle
 	literal, open := false, false // what the last group holds, and whether it may grow
 	for i, x := range p.Pieces {
 		n := sourceBytes(x)
@@ -134,7 +191,14 @@ func (p *Plan) groupPieces() []group {
 		case open && literal == isLiteral && joined+n <= unitSmall && plain(x):
 			joined += n
 		default:
-			gs = append(gs, newGroup(x, p.starts[i], n))
+			g := newGroup(x, p.starts[i], n)
+			bundled += joined
+			if g.lead = len(gs); len(gs) > 0 && g.kind == oneUnit && gs[len(gs)-1].kind == oneUnit && bundled+n <= unitBundle {
+				g.lead = gs[len(gs)-1].lead
+			} else {
+				bundled = 0
+			}
+			gs = append(gs, g)
 			joined, literal, open = n, isLiteral || isZero, n <= unitSmall && plain(x)
 		}
 	}
@@ -153,7 +217,7 @@ func newGroup(x Piece, start, source int64) group {
 		if r.At(0).source() > unitMax {
 			kind = insideCopy
 		}
-		return group{start: start, kind: kind, repeat: r}
+		return group{start: start, kind: kind, repeat: r, copies: max(1, unitBundle/max(1, source/max(1, r.N)))}
 	}
 	if source <= unitMax {
 		return group{start: start}
