@@ -4,7 +4,7 @@ GO      ?= go
 BUILD   := build
 FUZZTIME ?= 5s
 
-.PHONY: all build demo test test-race test-serial test-purego fuzz conformance check check-online bench golden clean
+.PHONY: all build demo test test-race test-serial test-purego fuzz conformance check check-online bench soak golden clean
 
 all: build
 
@@ -30,6 +30,11 @@ fuzz:
 # conformance lets programs nobody here wrote open the views: Python safetensors, NumPy, huggingface_hub, tinygrad.
 conformance: build
 	./testdata/conformance/run.sh $(BUILD)
+
+# soak lets everything go wrong at random for half an hour and compares every byte that is read; SOAK="-for 60s -seed 1" is another run.
+SOAK ?= -for 30m
+soak: build
+	$(GO) run ./internal/soak -bin $(BUILD)/weightfs $(SOAK)
 
 check:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }

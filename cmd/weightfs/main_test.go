@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"weightfs":       main,
 		"mount.weightfs": main,
+		"fault-reader":   faultReader,
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,7 +32,11 @@ type Plan struct {
 	pageSize  int
 	signedFor time.Duration
 	repos     map[string]repoSetting
+	fired     atomic.Int64
 }
+
+// Fired is how often a rule has acted on a reply.
+func (p *Plan) Fired() int64 { return p.fired.Load() }
 
 type repoSetting struct {
 	access Access
@@ -67,6 +72,7 @@ func (p *Plan) access(name string) (Access, string) {
 func (p *Plan) apply(q *request, r *reply) {
 	for _, x := range p.rules {
 		if x.selects(q) {
+			p.fired.Add(1)
 			x.act(q, r)
 		}
 	}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weightfs/internal/hubtest"
+)
+
+// scene is a round that is going on.
+type scene struct {
+	*world
+	round
+	rnd     *rand.Rand
+	faults  *hubtest.Plan
+	cache   string // directory
+	daemons []*daemon
+	readers []*running
+}
+
+// round mounts, reads while things happen, and unmounts.
+func (w *world) round(ctx context.Context, p round) (err error) {
+	s := &scene{world: w, round: p, rnd: rand.New(rand.NewPCG(p.seed, 2))}
+	if s.faults, err = hubtest.ParsePlan(p.faults); err != nil {
+		return err
+	}
+	if err := w.open(s.faults, p.latency); err != nil {
+		return err
+	}
+	defer w.closeHub()
+	if err := s.makeCache(); err != nil {
+		return err
+	}
+	defer s.dropCache()
+	defer s.abandon()
+	if err := s.play(ctx); err != nil {
+		for _, d := range s.daemons {
+			err = d.explained(err)
+		}
+		return err
+	}
+	w.total.faults.Add(s.faults.Fired())
+	if n := w.total.leaks.Load(); n > 0 {
+		return fmt.Errorf("%d requests to the CDN had the token", n)
+	}
+	return nil
+}
+
+func (s *scene) play(ctx context.Context) error {
+	if err := os.MkdirAll(s.path("mnt"), 0o777); err != nil {
+		return err
+	}
+	for i := range s.mounts {
+		d, err := s.mount(s.round, i, s.cache)
+		if err != nil {
+			return err
+		}
+		s.daemons = append(s.daemons, d)
+	}
+	if err := s.startReaders(); err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, e := range s.events {
+		select {
+		case <-time.After(time.Until(began.Add(e.after))):
+		case <-ctx.Done():
+		}
+		s.total.events++
+		if err := s.happen(e.what); err != nil {
+			return fmt.Errorf("%s: %w", e.what, err)
+		}
+	}
+	if err := s.endReaders(); err != nil {
+		return err
+	}
+	for _, d := range s.daemons {
+		if err := errors.Join(within("a look at "+d.dir, d.calm), d.stop(s.world)); err != nil {
+			return err
+		}
+		if left, err := os.ReadDir(d.dir); err != nil || len(left) > 0 {
+			return fmt.Errorf("after the daemon's end %s has %d entries: %v", d.dir, len(left), err)
+		}
+	}
+	s.daemons = nil
+	return nil
+}
+
+// abandon ends what a failed round left.
+func (s *scene) abandon() {
+	for _, r := range s.readers {
+		r.cmd.Process.Kill()
+	}
+	for _, d := range s.daemons {
+		d.cmd.Process.Kill()
+		unix.Unmount(d.dir, unix.MNT_DETACH)
+	}
+}
+
+const tmpfsSize = "8m"
+
+func (s *scene) makeCache() error {
+	switch s.round.cache {
+	case cacheNone:
+		s.cache = "none"
+		return nil
+	case cacheShared:
+		s.cache = s.path("cache")
+		return nil
+	}
+	s.cache = s.path(fmt.Sprintf("cache%d", s.n))
+	if s.round.cache != cacheTmpfs {
+		return nil
+	}
+	if err := os.Mkdir(s.cache, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("soak", s.cache, "tmpfs", 0, "mode=0700,size="+tmpfsSize); err != nil && err != unix.EPERM {
+		return fmt.Errorf("a small disk: %w", err)
+	}
+	return nil
+}
+
+func (s *scene) dropCache() {
+	if s.round.cache != cacheShared && s.round.cache != cacheNone {
+		unix.Unmount(s.cache, unix.MNT_DETACH)
+		os.RemoveAll(s.cache)
+	}
+}
+
+// running is a reader.
+type running struct {
+	cmd       *exec.Cmd
+	out, errs bytes.Buffer
+	killed    bool
+	// unlucky readers were there when their daemon was killed: their operations may fail, but not give wrong bytes.
+	unlucky bool
+	mount   int
+}
+
+func (s *scene) startReaders() error {
+	for i := range s.mounts {
+		for range s.round.readers {
+			if err := s.startReader(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *scene) startReader(mount int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	t, err := json.Marshal(task{Mount: s.path("mnt", fmt.Sprint(mount), "demo"), Truth: s.path("truth", "demo"), Seed: s.rnd.Uint64(), Lasts: s.lasts})
+	if err != nil {
+		return err
+	}
+	r := &running{cmd: exec.Command(self), mount: mount}
+	r.cmd.Env = append(os.Environ(), readerEnv+"=1")
+	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = bytes.NewReader(t), &r.out, &r.errs
+	s.readers = append(s.readers, r)
+	s.total.readers++
+	return r.cmd.Start()
+}
+
+// endReaders waits for the readers and judges what they say.
+func (s *scene) endReaders() error {
+	for _, r := range s.readers {
+		err := within("a reader", r.cmd.Wait)
+		if r.killed {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reader: %w: %s", err, r.errs.Bytes())
+		}
+		var o outcome
+		if err := json.Unmarshal(r.out.Bytes(), &o); err != nil {
+			return fmt.Errorf("reader: %w", err)
+		}
+		s.total.operations += o.Ops
+		s.total.bytes += o.Bytes
+		s.total.slowest = max(s.total.slowest, o.Slowest)
+		switch {
+		case len(o.Wrong) > 0:
+			return fmt.Errorf("WRONG BYTES: %q", o.Wrong)
+		case len(o.Failed) > 0 && !r.unlucky:
+			return fmt.Errorf("reads failed: %q", o.Failed)
+		}
+	}
+	s.readers = nil
+	return nil
+}
+
+// happen makes an event.
+func (s *scene) happen(what string) error {
+	switch what {
+	case restart:
+		s.closeHub()
+		return s.open(s.faults, s.latency)
+	case outage:
+		s.closeHub()
+		time.Sleep(outageLasts)
+		return s.open(s.faults, s.latency)
+	case damage:
+		return s.damage()
+	case lose:
+		if s.round.cache == cacheNone {
+			return nil
+		}
+		return os.RemoveAll(filepath.Join(s.cache, "v1"))
+	case fill:
+		return fillDisk(filepath.Join(s.cache, "other"))
+	case killOne:
+		r := s.readers[s.rnd.IntN(len(s.readers))]
+		r.killed = true
+		return r.cmd.Process.Kill()
+	case crash:
+		return s.crash(s.rnd.IntN(len(s.daemons)))
+	}
+	return fmt.Errorf("nobody knows how to %s", what)
+}
+
+// crash kills a daemon under its readers and mounts again in its place.
+func (s *scene) crash(i int) error {
+	if err := s.daemons[i].kill(); err != nil {
+		return err
+	}
+	s.total.crashes++
+	for _, r := range s.readers {
+		r.unlucky = r.unlucky || r.mount == i
+	}
+	d, err := s.mount(s.round, i, s.cache)
+	if err != nil {
+		return err
+	}
+	s.daemons[i] = d
+	return s.startReader(i)
+}
+
+// fillDisk writes until there is no room.
+func fillDisk(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for block := make([]byte, 64<<10); err == nil; {
+		_, err = f.Write(block)
+		if info, _ := f.Stat(); err == nil && info.Size() > 16<<20 {
+			return nil // where no small disk could be mounted
+		}
+	}
+	if errors.Is(err, unix.ENOSPC) {
+		return nil
+	}
+	return err
+}
+
+// damage does something to some files of the cache.
+func (s *scene) damage() error {
+	files, err := filepath.Glob(filepath.Join(s.cache, "v1", "*", "*.*"))
+	if err != nil {
+		return err
+	}
+	for range min(len(files), 1+s.rnd.IntN(5)) {
+		if err := s.hurt(files[s.rnd.IntN(len(files))]); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scene) hurt(name string) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	switch s.rnd.IntN(8) {
+	case 0:
+		return os.Remove(name)
+	case 1:
+		return f.Truncate(s.rnd.Int64N(info.Size()))
+	case 2:
+		return f.Truncate(0)
+	}
+	for range 1 + s.rnd.IntN(4) {
+		var b [1]byte
+		at := s.rnd.Int64N(info.Size())
+		if _, err := f.ReadAt(b[:], at); err != nil {
+			return err
+		}
+		b[0] ^= 1 << s.rnd.IntN(8)
+		if _, err := f.WriteAt(b[:], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}

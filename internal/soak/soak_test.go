@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"weightfs/internal/hubtest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(readerEnv) != "" {
+		os.Exit(readerMain(os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+// TestSoak is a short soak, always the same plan, of a program with the race detector. "make soak" is the long one.
+func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	if err := needFUSE(); err != nil {
+		t.Skip(err)
+	}
+	bin := filepath.Join(t.TempDir(), "weightfs")
+	if out, err := exec.Command("go", "build", "-race", "-o", bin, "weightfs/cmd/weightfs").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var said bytes.Buffer
+	total, err := run(t.Context(), options{lasts: 25 * time.Second, seed: 7, bin: bin, detail: true}, &said)
+	t.Log(total)
+	if err != nil {
+		t.Errorf("%v\n%s", err, said.Bytes())
+	}
+	if total.rounds == 0 || total.bytes == 0 || total.faults.Load() == 0 {
+		t.Errorf("nothing was tried: %s", total)
+	}
+}
+
+// TestDraw: a plan is a function of the seed, its faults can be read, and everything is drawn.
+func TestDraw(t *testing.T) {
+	events, caches := map[string]bool{}, map[string]bool{}
+	for n := range 300 {
+		p := draw(5, n)
+		if !reflect.DeepEqual(p, draw(5, n)) {
+			t.Fatalf("round %d is drawn in two ways", n)
+		}
+		if _, err := hubtest.ParsePlan(p.faults); err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+		for _, e := range p.events {
+			events[e.what] = true
+		}
+		caches[p.cache] = true
+	}
+	if len(events) != 7 || len(caches) != 5 {
+		t.Errorf("drawn: %v, %v", events, caches)
+	}
+}
+
+// TestReaderFindsEverything: a reader tells wrong bytes, wrong sizes, missing files and faults.
+func TestReaderFindsEverything(t *testing.T) {
+	truth := make([]byte, 300_000)
+	for i := range truth {
+		truth[i] = byte(i * 7)
+	}
+	// The file system of the test may want O_DIRECT aligned.
+	aligned := slices.DeleteFunc(slices.Clone(operations), func(o operation) bool { return o.name == "O_DIRECT" })
+	flipped := bytes.Clone(truth)
+	for i := 0; i < len(flipped); i += 100 {
+		flipped[i] ^= 1
+	}
+	for name, c := range map[string]struct {
+		there         []byte // in place of the truth
+		wrong, failed bool
+	}{
+		"right": {there: truth}, "flipped": {there: flipped, wrong: true}, "short": {there: truth[:299_000], wrong: true}, "missing": {failed: true},
+	} {
+		r := &reader{task: task{Mount: t.TempDir(), Truth: t.TempDir(), Lasts: 200 * time.Millisecond}, rnd: seeded(1), ways: aligned}
+		write(t, filepath.Join(r.Truth, "f"), truth)
+		if c.there != nil {
+			write(t, filepath.Join(r.Mount, "f"), c.there)
+		}
+		if err := r.find(); err != nil {
+			t.Fatal(err)
+		}
+		r.read()
+		if (len(r.Wrong) > 0) != c.wrong || (len(r.Failed) > 0) != c.failed || r.Ops == 0 {
+			t.Errorf("%s: %+v", name, r.outcome)
+		}
+	}
+}
+
+// TestFaultIsCounted: a page beyond a file that became shorter is a fault, which a reader survives.
+func TestFaultIsCounted(t *testing.T) {
+	r := &reader{task: task{Mount: t.TempDir(), Truth: t.TempDir()}, rnd: seeded(1)}
+	for _, dir := range []string{r.Mount, r.Truth} {
+		write(t, filepath.Join(dir, "f"), make([]byte, 1<<20))
+	}
+	r.guard()
+	err := r.try("f", func(r *reader, p *pair) error {
+		return r.mapped(p, 1, 1, func(m []byte) error {
+			if err := os.Truncate(filepath.Join(r.Mount, "f"), 0); err != nil {
+				return err
+			}
+			return r.touch(p, m)
+		})
+	})
+	if err != errFault || r.Faults != 1 {
+		t.Errorf("%v, %d faults", err, r.Faults)
+	}
+}
+
+// TestRunFails: a run that cannot do anything is no success.
+func TestRunFails(t *testing.T) {
+	if err := needFUSE(); err != nil {
+		t.Skip(err)
+	}
+	if _, err := run(context.Background(), options{lasts: time.Second, bin: "/nonexistent/weightfs"}, &bytes.Buffer{}); err == nil {
+		t.Error("a run without a program succeeds")
+	}
+}
+
+func write(t *testing.T, name string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
