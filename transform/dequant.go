@@ -244,7 +244,7 @@ func castOf(t release.Tensor) plan.Codec {
 }
 
 func (in *input) dequantized(m *module) tensor {
-	codec := m.match.Codec
+	codec := quant.Named(m.match.Codec, m.output)
 	return tensor{
 		Tensor: safetensors.Tensor{Name: m.output(), DType: safetensors.BF16, Shape: m.match.Shape},
 		size:   codec.Len(),

@@ -112,7 +112,8 @@ func (p blockPart) encoded(rule quant.Rule, block int64) ([]blockPart, error) {
 				if err != nil {
 					panic("transform: encoded before: " + err.Error())
 				}
-				return []plan.Piece{plan.Decode{Codec: of(enc), Inputs: inputs, Size: size}}
+				name := func() string { return fmt.Sprintf("%s of expert %d in block layer %d", p.tensor, e, i) }
+				return []plan.Piece{plan.Decode{Codec: quant.Named(of(enc), name), Inputs: inputs, Size: size}}
 			},
 		})
 	}

@@ -154,6 +154,7 @@ func (in *input) weights(x *release.Experts, p *release.Part, m *module) matrix 
 		if m.match.Rows != nil {
 			w.codec = m.match.Rows
 		}
+		w.codec = quant.Named(w.codec, m.output)
 		return w
 	}}
 }
