@@ -39,6 +39,8 @@ type Tree struct {
 	Complete bool
 	// FileName is the path of a file of the release, for plan digests.
 	FileName func(file int) string
+	// Backings are the local files that may stand in for the tree's. It may be nil.
+	Backings Backings
 }
 
 // identity names the pinned release.

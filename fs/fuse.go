@@ -30,6 +30,7 @@ type node struct {
 	fusefs.Inode
 	door *door
 	at   *place
+	way  *way // of a file that may be read by passthrough
 }
 
 // door is what the nodes of one mount share.
@@ -37,9 +38,17 @@ type door struct {
 	fs       *FS
 	uid, gid uint32
 	life     context.Context // of the mount; it ends when nobody can be waiting any more
+	pass     passthrough
 
-	mu    sync.Mutex        // guards paths
-	paths map[uint64]uint64 // inode number to another hash of its path, to see collisions
+	mu    sync.Mutex       // guards paths
+	paths map[uint64]known // by inode number
+}
+
+// known is what is remembered of a path that was looked up.
+type known struct {
+	hash uint64 // another one than the inode number, to see collisions
+	gen  uint64 // of the inode, with its way, if it may be read by passthrough
+	way  *way
 }
 
 var (
@@ -114,7 +123,14 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fu
 		out.SetAttrTimeout(never)
 	}
 	id := fusefs.StableAttr{Mode: out.Attr.Mode & syscall.S_IFMT, Ino: ino}
-	return n.NewInode(ctx, &node{door: n.door, at: child}, id), 0
+	made := &node{door: n.door, at: child}
+	if file, ok := n.door.passable(child); ok {
+		id.Gen, made.way = n.door.generation(ctx, ino, child, file)
+		if child.tree.Backings.Completes(file) {
+			out.SetEntryTimeout(completeWithin)
+		}
+	}
+	return n.NewInode(ctx, made, id), 0
 }
 
 // register remembers whose an inode number is. Two paths with one number would be one file to the kernel: the second is refused.
@@ -123,10 +139,12 @@ func (d *door) register(ino uint64, path string) error {
 	other := binary.BigEndian.Uint64(sum[:])
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if known, ok := d.paths[ino]; ok && known != other {
+	k, ok := d.paths[ino]
+	if ok && k.hash != other {
 		return fmt.Errorf("inode number %d is another file's", ino)
 	}
-	d.paths[ino] = other
+	k.hash = other
+	d.paths[ino] = k
 	return nil
 }
 
@@ -180,7 +198,7 @@ func (n *node) Getattr(_ context.Context, _ fusefs.FileHandle, out *fuse.AttrOut
 
 // Open makes sure that the file has a plan, so that what stands against it is said here and not by a page fault. A live file's content
 // is taken now and read past the page cache.
-func (n *node) Open(ctx context.Context, _ uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
+func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
 	ctx, cancel := n.door.request(ctx)
 	defer cancel()
 	file, err := n.door.fs.openPlace(ctx, n.at)
@@ -189,6 +207,10 @@ func (n *node) Open(ctx context.Context, _ uint32) (fusefs.FileHandle, uint32, s
 	}
 	if file.open == nil {
 		return &liveHandle{file.live}, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH, 0
+	}
+	if whole, ok := n.door.passable(n.at); ok && n.way != nil {
+		h, mode := n.openPassable(ctx, whole, flags)
+		return h, mode | fuse.FOPEN_NOFLUSH, 0
 	}
 	return nil, fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH, 0
 }
@@ -203,6 +225,9 @@ func (n *node) Read(ctx context.Context, h fusefs.FileHandle, dst []byte, off in
 			return nil, n.door.fail("read", n.at, err)
 		}
 		return fuse.ReadResultData(dst[:k]), 0
+	}
+	if p, ok := h.(*passHandle); ok && !p.direct {
+		n.door.pass.ignored(n.door.fs, n.at)
 	}
 	ctx, cancel := n.door.request(ctx)
 	defer cancel()
@@ -238,5 +263,5 @@ func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 }
 
 func newDoor(f *FS, life context.Context) *door {
-	return &door{fs: f, life: life, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), paths: map[uint64]uint64{}}
+	return &door{fs: f, life: life, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), paths: map[uint64]known{}}
 }

@@ -26,6 +26,8 @@ type MountOptions struct {
 	Name string
 	// AllowOther lets other users in; they read with the owner's rights at the source.
 	AllowOther bool
+	// NoPassthrough has every read go through this process.
+	NoPassthrough bool
 	// ReadAheadKB is the kernel's read-ahead, 1024 if 0. Only root can set it.
 	ReadAheadKB int
 }
@@ -38,9 +40,12 @@ type Mount struct {
 	direct bool
 	server *fuse.Server
 	fs     *FS
+	door   *door
 	end    context.CancelFunc // of the door's life
 	minor  uint32             // of the mount's device: the number of its FUSE connection too
 	major  uint32
+
+	passWhy string // passthrough is off, "" if it is on
 }
 
 // Mount mounts the FS on a directory and returns when it answers. A dead weightfs mount in its place is cleaned away first; any
@@ -61,6 +66,7 @@ func (f *FS) Mount(dir string, o MountOptions) (*Mount, error) {
 	if err := m.tune(o); err != nil {
 		f.log.Warn(err.Error())
 	}
+	m.startPassthrough(o)
 	f.mount.Store(m)
 	return m, nil
 }
@@ -73,6 +79,7 @@ func (m *Mount) start(o MountOptions) error {
 		return fmt.Errorf("mount %s: this machine has no FUSE (%w); load the fuse module, or start the container with --device /dev/fuse --cap-add SYS_ADMIN", m.dir, err)
 	}
 	d := newDoor(m.fs, life)
+	m.door = d
 	mount := func(direct bool) (err error) {
 		m.direct = direct
 		m.server, err = fusefs.Mount(m.dir, &node{door: d, at: m.fs.root}, d.options(o.Name, direct, o.AllowOther))
@@ -120,6 +127,17 @@ func (m *Mount) tune(o MountOptions) error {
 	return nil
 }
 
+// startPassthrough turns passthrough on where it can be had. That it cannot is no failure: the status says why.
+func (m *Mount) startPassthrough(o MountOptions) {
+	err := errNotAsked
+	if !o.NoPassthrough {
+		err = m.door.pass.start(m.server)
+	}
+	if err != nil {
+		m.passWhy = err.Error()
+	}
+}
+
 func (m *Mount) readAheadFile() string {
 	return fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", m.major, m.minor)
 }
@@ -127,7 +145,11 @@ func (m *Mount) readAheadFile() string {
 func (m *Mount) status() *MountStatus {
 	text, _ := os.ReadFile(m.readAheadFile())
 	kb, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return &MountStatus{Dir: m.dir, Connection: m.minor, ReadAheadKB: kb, Direct: m.direct}
+	pass := &m.door.pass
+	return &MountStatus{
+		Dir: m.dir, Connection: m.minor, ReadAheadKB: kb, Direct: m.direct,
+		Passthrough: PassthroughStatus{m.passWhy == "", m.passWhy, pass.opens.Load(), pass.failed.Load()},
+	}
 }
 
 // Dir is the absolute path of the mount point.

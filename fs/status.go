@@ -54,6 +54,17 @@ type MountStatus struct {
 	Connection  uint32 `json:"connection"`
 	ReadAheadKB int    `json:"readAheadKB"` // in effect, 0 if unknown
 	Direct      bool   `json:"direct"`      // mounted without fusermount3
+
+	Passthrough PassthroughStatus `json:"passthrough"`
+}
+
+// PassthroughStatus says whether the kernel may read local files in place of the mount's, why not, how many were opened so, and how many
+// the kernel refused.
+type PassthroughStatus struct {
+	On     bool   `json:"on"`
+	Why    string `json:"why,omitempty"`
+	Opens  int64  `json:"opens"`
+	Failed int64  `json:"failed"`
 }
 
 // ByteStatus counts bytes: from the source, to readers, from the disk cache.

@@ -59,6 +59,7 @@ func (f *mountFlags) daemonArgs(sources []string, dir string) []string {
 	flag("cache-dir", f.cacheDir)
 	flag("token-file", f.tokenFile)
 	flag("on-error", f.onError.String())
+	flag("passthrough", f.pass.String())
 	for _, p := range f.presets {
 		flag("preset", p)
 	}

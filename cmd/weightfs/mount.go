@@ -26,6 +26,7 @@ type mountFlags struct {
 	view       string
 	allowOther bool
 	warm       []string
+	pass       passFlag
 	daemon     bool
 	readyFD    int // of a daemon: where it says that the mount answers, or why not; 0 for none
 }
@@ -56,6 +57,7 @@ Nothing is fetched but the list of files and the headers, until something is rea
 	c.Flags().StringVar(&f.view, "view", "", "mount one `PATH` of the tree at the root: bf16, experts/native; release is the plain repository")
 	c.Flags().BoolVar(&f.allowOther, "allow-other", false, "let other users in; they read with your token")
 	c.Flags().StringArrayVar(&f.warm, "warm", nil, "`GLOB` of files whose content is fetched into the cache behind the mount")
+	c.Flags().Var(&f.pass, "passthrough", "let the kernel read complete local files by itself, where it can (root, Linux 6.9)")
 	c.Flags().BoolVar(&f.daemon, "daemon", false, "return once the mount answers, and go on in the background")
 	c.Flags().IntVar(&f.readyFD, "ready-fd", 0, "")
 	c.Flags().MarkHidden("ready-fd")
@@ -79,7 +81,7 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	if f.allowOther {
 		m.log.Warn("other users read with the rights of the one who mounts")
 	}
-	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther})
+	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther, NoPassthrough: f.pass.off})
 	if err != nil {
 		return tell(err)
 	}
@@ -205,7 +207,7 @@ func (o *opened) tree(ctx context.Context, view string) (*fs.Tree, error) {
 	l := o.listing
 	t := &fs.Tree{
 		Root: o.root, Reader: o.reader, Source: l.Name, Revision: l.Revision, Time: l.Time, Files: int64(len(l.Files)),
-		Complete: l.Complete, FileName: o.filePath,
+		Complete: l.Complete, FileName: o.filePath, Backings: backings{o.files, l},
 	}
 	for _, f := range l.Files {
 		t.Bytes += f.Size

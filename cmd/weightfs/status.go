@@ -113,9 +113,20 @@ func (u *ui) status(s mountStatus) error {
 	if s.Mount != nil {
 		rows = append(rows,
 			[]string{"read-ahead", fmt.Sprintf("%d KiB", s.Mount.ReadAheadKB)},
+			[]string{"passthrough", passthroughText(s.Mount.Passthrough)},
 			[]string{"if it hangs", fmt.Sprintf("echo 1 > /sys/fs/fuse/connections/%d/abort", s.Mount.Connection)})
 	}
 	return u.table(rows)
+}
+
+func passthroughText(p fs.PassthroughStatus) string {
+	switch {
+	case !p.On:
+		return "off: " + oneLine(p.Why)
+	case p.Failed > 0:
+		return fmt.Sprintf("%d files opened, %d refused by the kernel: the log says why", p.Opens, p.Failed)
+	}
+	return fmt.Sprintf("%d files opened", p.Opens)
 }
 
 // statusOfAll prints the status of every weightfs mount that this process can see.

@@ -15,6 +15,8 @@ type Node struct {
 	Size int64
 	// Open makes the plan of a file. It is pure and cheap enough to call again.
 	Open func(ctx context.Context) (*Plan, error)
+	// Plan is what Open returns, if it is already made.
+	Plan *Plan
 	// Live, if set, makes the present content of a file that changes (.weightfs/status.json); Size and Open are then unused.
 	Live func() []byte
 	// Private files may be read by the owner only.
@@ -113,7 +115,7 @@ func Walk(ctx context.Context, d Dir, path string) (Node, error) {
 
 // File is a node for a plan that is already made.
 func File(name string, p *Plan) Node {
-	return Node{Name: name, Size: p.Size, Open: func(context.Context) (*Plan, error) { return p, nil }}
+	return Node{Name: name, Size: p.Size, Plan: p, Open: func(context.Context) (*Plan, error) { return p, nil }}
 }
 
 // Folder is a node for a directory.
