@@ -2,7 +2,6 @@ package transform
 
 import (
 	"context"
-	"io/fs"
 	"path"
 	"slices"
 	"sort"
@@ -11,8 +10,6 @@ import (
 	"weightfs/fs/plan"
 	"weightfs/sources/release"
 )
-
-var errNotExist = fs.ErrNotExist
 
 // weightExts are the extensions of files that hold weights, of any framework.
 var weightExts = map[string]bool{

@@ -2,6 +2,7 @@ package transform
 
 import (
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +26,8 @@ const (
 )
 
 // input is a release with what all views derive from it. A tensor is named by its number: tensors are counted over the shards in
-// order. It holds 13 bytes a tensor and is immutable but for what sync.Once guards.
+// order. It holds 12 bytes a tensor, and does not change once facts are fetched; sums and matrices are computed when they are first
+// asked for.
 type input struct {
 	*release.Release
 	base  []int32 // base[s] is the number of the first tensor of shard s; one more entry at the end
@@ -205,7 +207,7 @@ func (a *Absent) Error() string {
 }
 
 // Is makes an absent view not exist where only that matters.
-func (a *Absent) Is(target error) bool { return target == errNotExist }
+func (a *Absent) Is(target error) bool { return target == fs.ErrNotExist }
 
 func (a *Absent) Unwrap() error { return a.Err }
 

@@ -198,9 +198,9 @@ func TestOpenWaits(t *testing.T) {
 
 // TestLongHeader: a shard whose header would pass the limit is cut; together the parts are the whole.
 func TestLongHeader(t *testing.T) {
-	lines := make([]string, 50_000)
+	lines := make([]string, 4_000)
 	for i := range lines {
-		lines[i] = fmt.Sprintf("%s.%d U8 1", strings.Repeat("n", 350), i)
+		lines[i] = fmt.Sprintf("%s.%d U8 1", strings.Repeat("n", 4_050), i)
 	}
 	m := handMade("", lines...)
 	dir := m.tree()
@@ -208,7 +208,7 @@ func TestLongHeader(t *testing.T) {
 	for _, f := range files(t, dir, "resident") {
 		if strings.HasSuffix(f.path, ".safetensors") {
 			shards++
-			if f.node.Size > maxHeader+50_000 {
+			if f.node.Size > maxHeader+4_000 {
 				t.Errorf("%s has %d bytes", f.path, f.node.Size)
 			}
 		}

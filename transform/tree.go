@@ -3,6 +3,7 @@ package transform
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -202,7 +203,7 @@ func (d *viewDir) Lookup(ctx context.Context, name string) (plan.Node, error) {
 func (d *viewDir) variant(name string) (plan.Node, error) {
 	p := genericVariant(name)
 	if p == nil {
-		return plan.Node{}, errNotExist
+		return plan.Node{}, fs.ErrNotExist
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
