@@ -113,11 +113,11 @@ type Parts func(off int64) (start, end int64)
 // moderate size, as long as readers read on in most of them.
 func (p *Plan) SetParts(parts Parts) { p.parts.Store(&parts) }
 
-// The limits of fetching parts: the largest, and how many bytes of them may turn out not to be read on in.
-const (
-	partMax   = unitStep
-	partTrust = 64 << 20
-)
+// PartMax is the largest part that is fetched at a touch.
+const PartMax = unitStep
+
+// partTrust is how many bytes of parts may turn out not to be read on in.
+const partTrust = 64 << 20
 
 // part is the part that a touch of off is reason to fetch.
 func (p *Plan) part(off int64) (start, end int64, ok bool) {
@@ -126,7 +126,7 @@ func (p *Plan) part(off int64) (start, end int64, ok bool) {
 		return 0, 0, false
 	}
 	start, end = (*parts)(off)
-	return start, end, start <= off && off < end && end <= p.Size && end-start <= partMax
+	return start, end, start <= off && off < end && end <= p.Size && end-start <= PartMax
 }
 
 // New makes a plan of the pieces in order. Pieces of no bytes are left out. A piece of negative length, or a total beyond
