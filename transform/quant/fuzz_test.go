@@ -132,3 +132,31 @@ func checkMatch(t *testing.T, g Group, m *Match) {
 	}
 	var _ plan.Codec = m.Codec
 }
+
+// FuzzFindConfig: hostile declarations give values within bounds, or a problem, or an error; never a panic.
+func FuzzFindConfig(f *testing.F) {
+	for _, s := range []string{
+		`{"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}`,
+		`{"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 4, "group_size": 32}}, "b": {"weights": null}}, "ignore": ["re:(", "x"]}}`,
+		`{"quantization": {"bits": 4, "group_size": 64, "model.a": {"bits": 8}}}`,
+		`{"text_config": {"quantization_config": {"bits": 1e3, "group_size": NaN}}}`,
+		`{"quantization_config": [], "compression_config": {"weight_block_size": "128x"}}`,
+	} {
+		f.Add([]byte(s), "model.a")
+	}
+	f.Fuzz(func(t *testing.T, content []byte, module string) {
+		c, err := FindConfig(map[string][]byte{"config.json": content})
+		if err != nil {
+			return
+		}
+		if c.Bits < 0 || c.Bits > 16 || c.GroupSize < -1 || c.GroupSize > 1<<20 || c.Block[0] < 0 || c.Block[0] > 1<<16 || c.Block[1] < 0 || c.Block[1] > 1<<16 {
+			t.Fatalf("%+v", c)
+		}
+		if (c.Block[0] == 0) != (c.Block[1] == 0) {
+			t.Fatalf("half a block: %v", c.Block)
+		}
+		s := NewSurvey(c)
+		s.Add(module, nil, nil)
+		s.Disagreements()
+	})
+}
