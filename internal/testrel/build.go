@@ -42,9 +42,14 @@ func (s *shard) weight(name string, d safetensors.DType, shape ...int64) {
 // bf16 adds a BF16 tensor.
 func (s *shard) bf16(name string, shape ...int64) { s.weight(name, safetensors.BF16, shape...) }
 
-// fp8 adds name, F8_E4M3 [out, in], and name_scale_inv, BF16 with one element for each 128x128 block, the last ones shorter.
+// fp8 adds name, F8_E4M3 [out, in], and name_scale_inv, BF16 with one element for each 128x128 block, the last ones shorter. Weights of
+// routed experts have no NaN codes, all others have every code.
 func (s *shard) fp8(name string, out, in int64) {
-	s.weight(name, safetensors.F8_E4M3, out, in)
+	fill := raw
+	if strings.Contains(name, ".experts.") {
+		fill = finite
+	}
+	s.add(name, safetensors.F8_E4M3, fill, out, in)
 	s.scale(name+"_scale_inv", safetensors.BF16, ceil(out, 128), ceil(in, 128))
 }
 

@@ -257,9 +257,6 @@ func (f family) numbers(name string) []string {
 	return names
 }
 
-// finite is the codes of F8_E4M3 below 2, NaN not among them: other 4-bit formats can be computed from it.
-var finite = Fill{And: 0xBFBFBFBFBFBFBFBF}
-
 // familyTensor makes a tensor of projection p from the parts of a line.
 func familyTensor(name, p string, part []string) Tensor {
 	d, ok := safetensors.ParseDType(part[1])

@@ -18,6 +18,9 @@ type Fill struct{ And, Add uint64 }
 // raw is every byte value: codes of FP8 and packed FP4, NaN codes included.
 var raw = Fill{And: ^uint64(0)}
 
+// finite is the codes of F8_E4M3 below 2, NaN not among them: experts have it, so that 4-bit formats can be computed from them.
+var finite = Fill{And: 0xBFBFBFBFBFBFBFBF}
+
 // values are signed numbers of moderate size with every mantissa, one fill for each dtype; a dtype that is missing is raw.
 var values = map[safetensors.DType]Fill{
 	safetensors.BF16: {And: 0x83FF83FF83FF83FF, Add: 0x3A003A003A003A00},
