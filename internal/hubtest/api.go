@@ -260,7 +260,10 @@ func (h *Hub) tree(q *request, c *commit, dir string) *reply {
 	from := 0
 	if cursor := query.Get("cursor"); cursor != "" {
 		b, err := base64.URLEncoding.DecodeString(cursor)
-		if from, err = strconv.Atoi(string(b)); err != nil || from < 0 || from > len(entries) {
+		if err == nil {
+			from, err = strconv.Atoi(string(b))
+		}
+		if err != nil || from < 0 || from > len(entries) {
 			return problem(http.StatusBadRequest, "", "Invalid cursor")
 		}
 	}

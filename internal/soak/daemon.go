@@ -88,7 +88,7 @@ func (d *daemon) explained(err error) error {
 		return nil
 	}
 	said, _ := os.ReadFile(d.said)
-	return fmt.Errorf("%w\n%s", err, said[max(0, len(said)-6000):])
+	return fmt.Errorf("%w\n%s", err, said[max(0, len(said)-40_000):])
 }
 
 // kill ends the daemon as the kernel does when memory is short.
@@ -103,15 +103,15 @@ func (d *daemon) kill() error {
 }
 
 // calm checks that after the readers nothing waits, nothing is held, and no read failed.
-func (d *daemon) calm() error {
+func (d *daemon) calm(connections string) error {
 	return eventually("a daemon at rest", func() error {
 		s, err := d.status()
 		if err != nil {
 			return err
 		}
-		waiting, err := os.ReadFile(fmt.Sprintf("/sys/fs/fuse/connections/%d/waiting", s.Mount.Connection))
+		waiting, err := os.ReadFile(filepath.Join(connections, strconv.Itoa(s.Mount.Connection), "waiting"))
 		switch {
-		case err != nil && !os.IsNotExist(err):
+		case err != nil && os.Geteuid() == 0:
 			return err
 		case err == nil && strings.TrimSpace(string(waiting)) != "0":
 			return fmt.Errorf("%s requests wait", strings.TrimSpace(string(waiting)))
@@ -137,7 +137,21 @@ func (d *daemon) stop(w *world) error {
 		case <-time.After(2 * time.Second):
 		}
 	}
-	return errors.New("the daemon does not end")
+	seen := d.seenBy()
+	syscall.Kill(d.cmd.Process.Pid, syscall.SIGQUIT) // it says what its goroutines do
+	<-d.ended
+	return fmt.Errorf("the daemon does not end; processes in other mount namespaces that see the mount: %v", seen)
+}
+
+// seenBy is the processes whose mount namespace has the mount: a copy of it keeps a daemon alive.
+func (d *daemon) seenBy() (pids []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), " "+d.dir+" ") {
+			pids = append(pids, strings.Split(f, "/")[2])
+		}
+	}
+	return pids
 }
 
 // silent checks that the daemon printed nothing that it must not.

@@ -3,7 +3,7 @@
 // byte they get with the truth. It ends with 1 if one byte was wrong, a read failed that need not, something hung, or something
 // was left behind. The same seed makes the same plan.
 //
-//	soak [-for 30m] [-seed N] [-rounds N] [-bin build/weightfs] [-v]
+//	soak [-for 30m] [-seed N] [-from N] [-rounds N] [-bin build/weightfs] [-v]
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 type options struct {
 	lasts  time.Duration
 	seed   uint64
+	from   int // the first round
 	rounds int // 0 is as many as fit
 	bin    string
 	detail bool
@@ -34,6 +35,7 @@ func main() {
 	var o options
 	flag.DurationVar(&o.lasts, "for", 30*time.Minute, "how long rounds are begun")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the plan")
+	flag.IntVar(&o.from, "from", 0, "the first round; what earlier ones left in the cache is then missing")
 	flag.IntVar(&o.rounds, "rounds", 0, "end after so many rounds")
 	flag.StringVar(&o.bin, "bin", "build/weightfs", "the program")
 	flag.BoolVar(&o.detail, "v", false, "print every round")
@@ -69,7 +71,8 @@ func run(ctx context.Context, o options, out io.Writer) (*totals, error) {
 		return total, fmt.Errorf("before the first round: %w", err)
 	}
 	fmt.Fprintf(out, "soak: seed %d\n", o.seed)
-	for n := 0; ctx.Err() == nil && (o.rounds == 0 || n < o.rounds) && time.Since(total.began) < o.lasts; n++ {
+	end := time.Now().Add(o.lasts)
+	for n := o.from; ctx.Err() == nil && (o.rounds == 0 || n < o.from+o.rounds) && time.Now().Before(end); n++ {
 		p := draw(o.seed, n)
 		if o.detail {
 			fmt.Fprintf(out, "%s\n", p)

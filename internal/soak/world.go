@@ -44,6 +44,8 @@ type world struct {
 	total     *totals
 	releases  []*testrel.Release
 	addr      string // of the hub, the same in all rounds
+	// connections is where the kernel shows those of FUSE.
+	connections string
 
 	mu  sync.Mutex // guards hub
 	hub *hubtest.Hub
@@ -58,6 +60,9 @@ var views = []string{"release", "bf16", "resident", "experts/native", "experts/b
 
 // prepare writes the truth: every file of the views, copied while nothing fails, and checked against the releases' closed forms.
 func (w *world) prepare(ctx context.Context) error {
+	if err := w.seeConnections(); err != nil {
+		return err
+	}
 	w.releases = testrel.Small()
 	if err := w.open(&hubtest.Plan{}, 0); err != nil {
 		return err
@@ -108,8 +113,22 @@ func (w *world) closeHub() {
 	w.hub = nil
 }
 
+// seeConnections mounts what shows FUSE's connections, where it is not mounted.
+func (w *world) seeConnections() error {
+	w.connections = "/sys/fs/fuse/connections"
+	if all, err := os.ReadDir(w.connections); err == nil && len(all) > 0 || os.Geteuid() != 0 {
+		return nil
+	}
+	w.connections = w.path("connections")
+	if err := os.Mkdir(w.connections, 0o777); err != nil {
+		return err
+	}
+	return unix.Mount("fusectl", w.connections, "fusectl", 0, "")
+}
+
 func (w *world) close() {
 	w.closeHub()
+	unix.Unmount(w.path("connections"), unix.MNT_DETACH)
 	for i := range 2 {
 		unix.Unmount(w.path("mnt", fmt.Sprint(i)), unix.MNT_DETACH)
 	}
