@@ -61,18 +61,19 @@ var (
 )
 
 // options are the settings of a mount. Data in the page cache is kept over opens, names and attributes for ever: nothing ever changes.
-// Readers get requests of up to 1 MiB, 64 of them at a time. Listing a directory makes no nodes: with entries looked up on the way
+// Readers get requests of up to 1 MiB, 64 of them at a time, if memory allows. Listing a directory makes no nodes: with entries looked up on the way
 // (readdirplus), a walk over all blocks of a large model would leave one for each.
-func (d *door) options(name string, direct, allowOther bool) *fusefs.Options {
+func (d *door) options(m MountOptions, direct bool) *fusefs.Options {
 	timeout := forEver
+	request, background := requests(m.Replies)
 	o := &fusefs.Options{
 		EntryTimeout: &timeout, AttrTimeout: &timeout, NegativeTimeout: &timeout,
 		RootStableAttr: &fusefs.StableAttr{Ino: rootIno},
 		Logger:         log.New(d.fs.ring, "", 0),
 	}
 	o.MountOptions = fuse.MountOptions{
-		MaxWrite: 1 << 20, MaxBackground: 64, DisableSplice: true, DisableXAttrs: true, DisableReadDirPlus: true, ExplicitDataCacheControl: true,
-		FsName: name, Name: "weightfs", AllowOther: allowOther,
+		MaxWrite: request, MaxBackground: background, DisableSplice: true, DisableXAttrs: true, DisableReadDirPlus: true, ExplicitDataCacheControl: true,
+		FsName: m.Name, Name: "weightfs", AllowOther: m.AllowOther,
 		Logger: log.New(d.fs.ring, "fuse: ", 0), PanicHandler: d.panicked,
 	}
 	if direct {
@@ -83,6 +84,18 @@ func (d *door) options(name string, direct, allowOther bool) *fusefs.Options {
 		o.Options = []string{"ro", "nosuid", "nodev", "noatime", "noexec", "default_permissions"}
 	}
 	return o
+}
+
+// requests is the size of the kernel's largest request and how many it has in flight for read-ahead, for replies of about so many bytes.
+func requests(replies int64) (size, background int) {
+	if replies <= 0 {
+		replies = 64 << 20
+	}
+	size = 1 << 20
+	if replies < 8<<20 {
+		size = 128 << 10
+	}
+	return size, int(max(4, min(64, replies/int64(size))))
 }
 
 // panicked makes a panic of a handler an EIO, with the stack in the log.
@@ -229,6 +242,8 @@ func (n *node) Read(ctx context.Context, h fusefs.FileHandle, dst []byte, off in
 	if p, ok := h.(*passHandle); ok && !p.direct {
 		n.door.pass.ignored(n.door.fs, n.at)
 	}
+	n.door.fs.stats.replying.Add(int64(len(dst)))
+	defer n.door.fs.stats.replying.Add(-int64(len(dst)))
 	ctx, cancel := n.door.request(ctx)
 	defer cancel()
 	k, err := n.door.fs.readPlace(ctx, n.at, dst, off)

@@ -28,6 +28,9 @@ type MountOptions struct {
 	AllowOther bool
 	// NoPassthrough has every read go through this process.
 	NoPassthrough bool
+	// Replies is about how many bytes the replies to the kernel's read-ahead may take at a time, 64 MiB if 0. What readers wait for is
+	// answered in any case.
+	Replies int64
 	// ReadAheadKB is the kernel's read-ahead, 1024 if 0. Only root can set it.
 	ReadAheadKB int
 }
@@ -82,7 +85,7 @@ func (m *Mount) start(o MountOptions) error {
 	m.door = d
 	mount := func(direct bool) (err error) {
 		m.direct = direct
-		m.server, err = fusefs.Mount(m.dir, &node{door: d, at: m.fs.root}, d.options(o.Name, direct, o.AllowOther))
+		m.server, err = fusefs.Mount(m.dir, &node{door: d, at: m.fs.root}, d.options(o, direct))
 		return err
 	}
 	direct := mount(true)

@@ -10,6 +10,7 @@ import (
 // stats is what the core counts.
 type stats struct {
 	reads, served, opens, errors, panics atomic.Int64
+	replying                             atomic.Int64 // bytes of buffers of replies that are being made
 }
 
 // Counters is what lies below the FS: bytes that came from the source, bytes found in the disk cache, memory in use and its
@@ -74,12 +75,15 @@ type ByteStatus struct {
 	Cached  int64 `json:"cached"`
 }
 
-// MemoryStatus is bytes of memory: of the cache and its limit, of open plans, of decoded tiles and rendered literals.
+// MemoryStatus is bytes of memory: of the cache and its limit, of open plans, of decoded tiles and rendered literals, of replies that
+// are being made.
 type MemoryStatus struct {
 	Cache int64 `json:"cache"`
 	Limit int64 `json:"limit"`
 	Plans int64 `json:"plans"`
 	Kept  int64 `json:"kept"`
+
+	Replies int64 `json:"replies"`
 }
 
 // Status is how things are now.
@@ -95,7 +99,7 @@ func (f *FS) Status() Status {
 		Opens:  f.stats.opens.Load(),
 		Errors: f.stats.errors.Load(),
 		Panics: f.stats.panics.Load(),
-		Memory: MemoryStatus{Cache: c.Memory, Limit: c.MemoryLimit, Plans: f.plans.memory()},
+		Memory: MemoryStatus{Cache: c.Memory, Limit: c.MemoryLimit, Plans: f.plans.memory(), Replies: f.stats.replying.Load()},
 		Cache:  c.Detail, Network: c.Network,
 	}
 	for _, t := range f.trees {

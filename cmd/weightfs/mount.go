@@ -81,7 +81,7 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	if f.allowOther {
 		m.log.Warn("other users read with the rights of the one who mounts")
 	}
-	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther, NoPassthrough: f.pass.off})
+	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther, NoPassthrough: f.pass.off, Replies: m.session.memory.replies})
 	if err != nil {
 		return tell(err)
 	}
@@ -197,7 +197,7 @@ func (m *mounting) open(ctx context.Context, places []place, log *fs.Log) error 
 	}
 	var err error
 	m.fs, err = fs.New(fs.Config{
-		Trees: trees, Control: m.control(), HideControl: m.view != "", Log: log, Counters: m.counters, Deadline: m.deadline,
+		Trees: trees, Control: m.control(), HideControl: m.view != "", Log: log, Counters: m.counters, Deadline: m.deadline, Plans: m.session.memory.plans,
 	})
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -47,11 +48,34 @@ type session struct {
 	cache   *cache.Cache
 	options *sources.Options
 	views   []transform.View
+	memory  budget
 	kept    int64 // bytes of decoded tiles that the reader of each release keeps
 }
 
-// keptShare is the part of the memory budget that is for decoded tiles; the rest is the cache's.
-const keptShare = 8
+// budget is how the memory of --memory is shared out.
+type budget struct {
+	cells   int64 // of the cache
+	kept    int64 // decoded tiles and rendered literals
+	plans   int64 // plans of files that were opened
+	replies int64 // to the kernel's requests
+}
+
+// heapSlack is what the program has on the Go heap beside its budget: indexes of headers, connections, garbage.
+const heapSlack = 64 << 20
+
+// share divides a budget: most of it is for cells, little for plans and replies, which need no more however large it is.
+func share(memory int64) budget {
+	b := budget{kept: memory / 8, plans: min(64<<20, memory/16), replies: min(64<<20, memory/16)}
+	b.cells = memory - b.kept - b.plans - b.replies
+	return b
+}
+
+// limitHeap has the collector keep to what is not cells, which are off the heap, unless the user's environment says otherwise.
+func (b budget) limitHeap() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(b.kept + b.plans + b.replies + heapSlack)
+	}
+}
 
 // open starts a session of so many releases. The caller closes it.
 func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
@@ -67,14 +91,15 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	if memory == 0 {
 		memory = cache.DefaultMemory()
 	}
-	kept := memory / keptShare
+	b := share(memory)
+	b.limitHeap()
 	c, err := cache.New(cache.Options{
-		Dir: dir, Size: int64(s.cacheSize), Memory: memory - kept, Deadline: time.Duration(s.onError), Hub: cache.HubCacheDir(), Log: log,
+		Dir: dir, Size: int64(s.cacheSize), Memory: b.cells, Deadline: time.Duration(s.onError), Hub: cache.HubCacheDir(), Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &session{cache: c, views: views, kept: kept / int64(releases), options: &sources.Options{
+	return &session{cache: c, views: views, memory: b, kept: b.kept / int64(releases), options: &sources.Options{
 		Keep: c, TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
 		UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
 	}}, nil

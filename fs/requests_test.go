@@ -1,0 +1,36 @@
+package fs
+
+import (
+	"testing"
+)
+
+// TestRequests: replies fit what they may take, and small budgets still have a few in flight.
+func TestRequests(t *testing.T) {
+	for _, x := range []struct {
+		replies          int64
+		size, background int
+	}{{0, 1 << 20, 64}, {64 << 20, 1 << 20, 64}, {1 << 40, 1 << 20, 64}, {10 << 20, 1 << 20, 10}, {4 << 20, 128 << 10, 32}, {512 << 10, 128 << 10, 4}, {1, 128 << 10, 4}} {
+		if size, n := requests(x.replies); size != x.size || n != x.background {
+			t.Errorf("%d bytes of replies: %d requests of %d bytes", x.replies, n, size)
+		}
+	}
+}
+
+// TestSmallReplies: a mount with little memory for replies gives the same bytes, and gives all of it back.
+func TestSmallReplies(t *testing.T) {
+	needFUSE(t)
+	f := newFS(t, testConfig())
+	m, err := f.Mount(t.TempDir(), MountOptions{Replies: 512 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []string{"pread", "mmap", "direct", "parallel"} {
+		child(t, op, m.Dir())
+	}
+	if err := m.Unmount(); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.Status(); s.Memory.Replies != 0 || s.Errors != 0 {
+		t.Errorf("%+v", s)
+	}
+}
