@@ -52,7 +52,11 @@ func (f *Files) startRuns(ctx context.Context, claims []claim) {
 	sortClaims(claims)
 	var ahead []*run
 	for _, part := range consecutive(claims) {
-		for chunk := range slices.Chunk(part, runCells) {
+		for len(part) > 0 {
+			first := part[0].cell.index
+			n := min(int64(len(part)), runEnd(first)-first)
+			chunk := part[:n]
+			part = part[n:]
 			if r := f.newRun(ctx, chunk); r.wanted {
 				f.runs.queue = append(f.runs.queue, r)
 			} else {

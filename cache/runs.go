@@ -36,16 +36,22 @@ func joined(xs []extent) []extent {
 	return out
 }
 
-// cut cuts joined extents into runs: every 8 MiB from the first cell of each.
+// cut cuts joined extents into runs.
 func cut(xs []extent) []extent {
 	var runs []extent
 	for _, x := range xs {
-		for ; x.first < x.end; x.first += runCells {
-			runs = append(runs, extent{x.file, x.first, min(x.first+runCells, x.end)})
+		for x.first < x.end {
+			next := min(runEnd(x.first), x.end)
+			runs = append(runs, extent{x.file, x.first, next})
+			x.first = next
 		}
 	}
 	return runs
 }
+
+// runEnd is where the longest run from a cell on ends: 8 MiB further, less what makes it a border of 2 MiB. So every run but the first of an
+// extent begins where a piece does, and only the first and the last piece of an extent are written in parts.
+func runEnd(first int64) int64 { return (first + runCells) / pieceCells * pieceCells }
 
 // split divides extents, in order, into batches of at most n cells.
 func split(xs []extent, n int) [][]extent {
@@ -81,7 +87,7 @@ func NewAsker(sizes []int64) *Asker {
 }
 
 // Ask is the requests of the next gather, in the order in which they start: the missing cells of both lists, joined where they
-// touch, cut every 8 MiB from the first cell; those with demanded cells first, else by file and offset.
+// touch, cut at borders of 2 MiB, 8 MiB at most; those with demanded cells first, else by file and offset.
 func (a *Asker) Ask(demanded, ahead []plan.Span) []plan.Span {
 	var want, all []extent
 	for _, s := range demanded {
