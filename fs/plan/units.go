@@ -144,12 +144,14 @@ func (p *Plan) Units() iter.Seq[Unit] {
 	}
 }
 
-// streamUnit cuts a plain file: units double from one cell to unitStep, and keep that length.
+// streamUnit cuts a plain file: after the first cell a unit is as long as all before it, up to unitStep. So units begin where large pages do.
 func streamUnit(at int64) (start, end int64) {
-	n := int64(unitCell)
-	for start = 0; start+n <= at && n < unitStep; n *= 2 {
-		start += n
+	if at < unitCell {
+		return 0, unitCell
 	}
+	for start = unitCell; start < unitStep && 2*start <= at; start *= 2 {
+	}
+	n := min(start, unitStep)
 	start += (at - start) / n * n
 	return start, start + n
 }
