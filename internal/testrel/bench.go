@@ -1,8 +1,12 @@
 package testrel
 
-import "fmt"
+import (
+	"fmt"
 
-// benchGroup is what make bench reads: a gigabyte each, in one file, so that streams are as long as those of real shards.
+	"weightfs/sources/safetensors"
+)
+
+// benchGroup is what make bench reads: most a gigabyte each, in one file, so that streams are as long as those of real shards.
 const benchGroup = "bench"
 
 // BenchFP8 is a Qwen3-style MoE of two layers with 156 experts of 2,752,896 bytes each, FP8 with BF16 scales for 128x128 blocks (the last
@@ -87,4 +91,31 @@ func BenchMXFP4() *Release {
 }
 `, hidden, width, experts, layers)
 	return sharded("bench-mxfp4", s, append(tokenizerFiles("bench-mxfp4"), text("config.json", config))...)
+}
+
+// BenchGPTQ is a dense model of two layers whose projections are packed by columns, 4 bits in groups of 128: 29 MB each.
+func BenchGPTQ() *Release {
+	const layers, hidden, width, group = 2, 4096, 14336, 128
+	s := numbered(1)
+	for l := range layers {
+		for _, p := range projections {
+			name := fmt.Sprintf("model.layers.%d.mlp.%s.", l, p)
+			out, in := projection(p, hidden, width)
+			s[0].add(name+"qweight", safetensors.I32, raw, in/8, out)
+			s[0].add(name+"qzeros", safetensors.I32, raw, in/group, out/8)
+			s[0].scale(name+"scales", safetensors.F16, in/group, out)
+		}
+	}
+	s[0].bf16("model.norm.weight", hidden)
+	config := fmt.Sprintf(`{
+  "architectures": ["LlamaForCausalLM"],
+  "model_type": "llama",
+  "hidden_size": %d,
+  "num_hidden_layers": %d,
+  "intermediate_size": %d,
+  "torch_dtype": "float16",
+  "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": %d, "desc_act": false, "sym": false, "checkpoint_format": "gptq"}
+}
+`, hidden, layers, width, group)
+	return sharded("bench-gptq", s, append(tokenizerFiles("bench-gptq"), text("config.json", config))...)
 }

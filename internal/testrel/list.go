@@ -23,6 +23,7 @@ func entries() []entry {
 		{name: "twin-bf16", small: true, make: TwinBF16},
 		{name: "vl-fused", small: true, make: VLFused},
 		{name: "bench-fp8", group: benchGroup, make: BenchFP8},
+		{name: "bench-gptq", group: benchGroup, make: BenchGPTQ},
 		{name: "bench-mxfp4", group: benchGroup, make: BenchMXFP4},
 		{name: "kimi-k3", make: KimiK3},
 		{name: "qwen3-30b-a3b", make: Qwen3A3B},
