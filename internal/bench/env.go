@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -91,7 +90,7 @@ func (b *bench) root() (string, error) {
 		return root, nil
 	}
 	b.note("writing releases")
-	for _, name := range []string{fp8, mxfp4} {
+	for _, name := range []string{fp8, mxfp4, gptq} {
 		if err := testrel.WriteDir(filepath.Join(root, "demo", name), b.release(name)); err != nil {
 			return "", err
 		}
@@ -244,12 +243,4 @@ func fsType(dir string) string {
 		return n
 	}
 	return fmt.Sprintf("type %#x", st.Type)
-}
-
-func mustJSON(v any) []byte {
-	out, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return out
 }

@@ -84,6 +84,8 @@ func wants() []want {
 		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "cold, median", num: "faults cold", unit: "us"},
 		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "cold, 99 of 100", num: "faults cold p99", unit: "us"},
 		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "again, median", num: "faults warm", unit: "us", with: "ext4", den: "faults ext4"},
+		want{group: "From the disk cache, its files in the page cache", text: "BF16 view of tensors packed by columns (GPTQ), no disk cache", num: "packed read", unit: "GB/s"},
+		want{group: "From the disk cache, its files in the page cache", text: "the same: bytes fetched of the packed ones, with twice the largest tensor as memory", num: "packed fetched", unit: "x", atMost: 1.1},
 		want{group: "Kernels, one core", text: "FP8, 128x128 blocks, of a copy of the output", num: "kernel FP8 copy", unit: "x", atLeast: 0.5},
 		want{group: "Kernels, one core", text: "MXFP4", num: "kernel MXFP4 copy", unit: "x", atLeast: 0.5},
 		want{group: "Kernels, one core", text: "NVFP4", num: "kernel NVFP4 copy", unit: "x", atLeast: 0.5},

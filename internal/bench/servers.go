@@ -15,6 +15,7 @@ import (
 const (
 	fp8   = "bench-fp8"
 	mxfp4 = "bench-mxfp4"
+	gptq  = "bench-gptq"      // packed by columns, tensors of 29 MB
 	huge  = "qwen3.8-max-fp8" // 287,119 tensors in 213 files; its content is made when it is asked for
 	shard = "model-00001-of-00001.safetensors"
 )
