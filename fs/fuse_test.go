@@ -305,24 +305,30 @@ func TestSeveralSources(t *testing.T) {
 	}
 }
 
-// TestNoLeaks: after unmounting nothing of a mount is left.
+// TestNoLeaks: after unmounting nothing of a mount is left, also after a thousand of them: no goroutine, descriptor or FUSE connection.
 func TestNoLeaks(t *testing.T) {
 	needFUSE(t)
-	f := newFS(t, testConfig())
-	cycle := func() {
-		m, err := f.Mount(t.TempDir(), MountOptions{})
+	rounds := 1000
+	if testing.Short() || raceEnabled {
+		rounds = 50
+	}
+	f, dir := newFS(t, testConfig()), t.TempDir()
+	cycle := func(read bool) {
+		m, err := f.Mount(dir, MountOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		child(t, "copy", filepath.Join(m.Dir(), "mix.bin"))
+		if read {
+			child(t, "copy", filepath.Join(m.Dir(), "mix.bin"))
+		}
 		if err := m.Unmount(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cycle()
-	ignore, fds := goleak.IgnoreCurrent(), openFiles(t)
-	for range 5 {
-		cycle()
+	cycle(true)
+	ignore, fds, connections := goleak.IgnoreCurrent(), openFiles(t), fuseConnections()
+	for i := range rounds {
+		cycle(i%(rounds/5) == 0)
 	}
 	if err := goleak.Find(ignore); err != nil {
 		t.Error(err)
@@ -330,9 +336,17 @@ func TestNoLeaks(t *testing.T) {
 	if now := openFiles(t); now > fds {
 		t.Errorf("%d open files, %d before", now, fds)
 	}
+	if now := fuseConnections(); now > connections+rounds/2 { // other programs mount and unmount too
+		t.Errorf("%d FUSE connections, %d before", now, connections)
+	}
 	if f.Status().Mount != nil {
 		t.Error("the status still has a mount")
 	}
+}
+
+func fuseConnections() int {
+	entries, _ := os.ReadDir("/sys/fs/fuse/connections") // not mounted everywhere
+	return len(entries)
 }
 
 func openFiles(t *testing.T) int {
