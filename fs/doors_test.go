@@ -9,6 +9,7 @@ import (
 	"io"
 	iofs "io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"testing/fstest"
 	"testing/iotest"
+	"time"
 
 	"weightfs/fs/plan"
 	"weightfs/sources"
@@ -367,6 +369,31 @@ func TestHTTPToken(t *testing.T) {
 		if resp, body, _ := get(t, s, "GET", "/config.json", "Authorization", value); resp.StatusCode != status {
 			t.Errorf("%q: %d %s", value, resp.StatusCode, body)
 		}
+	}
+}
+
+// TestHTTPSlowClient: a client that asks for much and takes nothing is left, and does not get a whole body later.
+func TestHTTPSlowClient(t *testing.T) {
+	door := &httpDoor{fs: newFS(t, testConfig()), take: 50 * time.Millisecond}
+	ended := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		door.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /big.bin HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the server still waits for its client")
+	}
+	if n, _ := io.Copy(io.Discard, conn); n >= bigSize {
+		t.Errorf("a client that was left gets %d bytes", n)
 	}
 }
 

@@ -12,18 +12,23 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Handler serves the tree over HTTP: files with HEAD, one range a request and strong ETags; directories as plain text, one escaped name
 // a line, or as JSON to those who accept it.
 func (f *FS) Handler(o HTTPOptions) http.Handler {
-	return &httpDoor{f, o}
+	return &httpDoor{f, o, takeWithin}
 }
 
 type httpDoor struct {
-	fs *FS
-	o  HTTPOptions
+	fs   *FS
+	o    HTTPOptions
+	take time.Duration // how long a client may take for each piece of a body
 }
+
+// takeWithin is how long a client may take for each sendStep of a body. One that takes longer holds memory and a connection for nothing.
+const takeWithin = time.Minute
 
 func (d *httpDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !d.admit(w, r) {
@@ -154,6 +159,7 @@ func (d *httpDoor) send(w http.ResponseWriter, r *http.Request, file File, off, 
 		return
 	}
 	buf := make([]byte, min(n, sendStep))
+	client := http.NewResponseController(w)
 	for end, first := off+n, true; off < end; first = false {
 		part := buf[:min(int64(len(buf)), end-off)]
 		if _, err := file.ReadAt(r.Context(), part, off); err != nil && err != io.EOF {
@@ -170,6 +176,7 @@ func (d *httpDoor) send(w http.ResponseWriter, r *http.Request, file File, off, 
 		if first {
 			w.WriteHeader(status)
 		}
+		_ = client.SetWriteDeadline(time.Now().Add(d.take)) // recorders of tests have none
 		if _, err := w.Write(part); err != nil {
 			return
 		}
