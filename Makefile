@@ -41,6 +41,11 @@ check:
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
+# bench measures weightfs beside floors and rivals on loopback servers, and writes the table of docs/performance.md. It needs root and FUSE.
+bench: build
+	$(GO) build -o $(BUILD)/bench ./internal/bench
+	$(BUILD)/bench --weightfs $(BUILD)/weightfs --markdown docs/performance.md $(BENCHFLAGS)
+
 check-online:
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 

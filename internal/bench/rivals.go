@@ -28,7 +28,7 @@ func mountedRivals() []rival {
 		{"rclone", "WEIGHTFS_BENCH_RCLONE", "rclone", rclone("off"), ""},
 		{"rclone full", "WEIGHTFS_BENCH_RCLONE", "rclone", rclone("full"), ""},
 		{"hf-mount", "WEIGHTFS_BENCH_HFMOUNT", "hf-mount-fuse", func(h *hub, cache, dir string) []string {
-			return []string{"--hub-endpoint", h.url, "--cache-dir", cache, "--poll-interval-secs", "0", "--fuse-owner-only", "--read-only", "repo", "demo/" + fp8, dir, "--revision", "main"}
+			return []string{"--hub-endpoint", h.url, "--cache-dir", cache, "--poll-interval-secs", "0", "--read-only", "repo", "demo/" + fp8, dir, "--revision", "main"}
 		}, ""},
 	}
 }
