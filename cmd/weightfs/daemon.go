@@ -15,6 +15,9 @@ import (
 
 // runDaemon starts this program again in the background and returns when the mount answers, or with the reason why it does not.
 func (f *mountFlags) runDaemon(ctx context.Context, u *ui, sources []string, dir string) error {
+	if f.allowOther {
+		u.notef("%s", warnOthers)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("starting the daemon: %w", err)

@@ -51,11 +51,14 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond != "fuse" {
-				return false, fmt.Errorf("unknown condition %q", cond)
+			switch cond {
+			case "fuse":
+				_, err := os.Stat("/dev/fuse")
+				return err == nil, nil
+			case "root":
+				return os.Geteuid() == 0, nil
 			}
-			_, err := os.Stat("/dev/fuse")
-			return err == nil, nil
+			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"release": writeRelease,

@@ -79,7 +79,7 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	}
 	defer m.close()
 	if f.allowOther {
-		m.log.Warn("other users read with the rights of the one who mounts")
+		m.log.Warn(warnOthers)
 	}
 	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther, NoPassthrough: f.pass.off, Replies: m.session.memory.replies})
 	if err != nil {
@@ -94,6 +94,9 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	m.fetchBehind(f.warm)
 	return serveMount(mounted, stop, m.log)
 }
+
+// warnOthers says what --allow-other means.
+const warnOthers = "other users of this machine can read the mount, whatever your token opened included"
 
 // teller tells the process that waits for a daemon that the mount answers (nil) or why it does not. It returns what it was told.
 func (f *mountFlags) teller() func(error) error {

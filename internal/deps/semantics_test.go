@@ -11,7 +11,7 @@ import (
 // folders is where the tests of the packages that SEMANTICS.md names stand.
 var folders = map[string]string{
 	"fs": "fs", "plan": "fs/plan", "cache": "cache", "sources": "sources", "transform": "transform", "quant": "transform/quant",
-	"release": "sources/release", "safetensors": "sources/safetensors", "cmd": "cmd/weightfs",
+	"release": "sources/release", "safetensors": "sources/safetensors", "cmd": "cmd/weightfs", "soak": "internal/soak", "deps": "internal/deps",
 }
 
 // TestSemanticsNamesItsTests holds every sentence of SEMANTICS.md's lists to a test that exists.
@@ -43,6 +43,41 @@ func TestSemanticsNamesItsTests(t *testing.T) {
 	}
 }
 
+// TestDocumentsNameTests holds the fault matrix and the table of threats to tests that exist, one at least in each row.
+func TestDocumentsNameTests(t *testing.T) {
+	named := regexp.MustCompile("`([a-z]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)`")
+	for file, rows := range map[string]struct {
+		row   *regexp.Regexp
+		least int
+	}{
+		"docs/reliability.md": {regexp.MustCompile(`^\| T\d+ \|`), 40},
+		"SECURITY.md":         {regexp.MustCompile(`^\| [a-z0-9].*Test`), 20},
+	} {
+		text, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, line := range strings.Split(string(text), "\n") {
+			tests := named.FindAllStringSubmatch(line, -1)
+			for _, m := range tests {
+				if !hasTest(t, folders[m[1]], m[2]) {
+					t.Errorf("%s: %s has no %s", file, m[1], m[2])
+				}
+			}
+			if rows.row.MatchString(line) {
+				found++
+				if len(tests) == 0 {
+					t.Errorf("%s: no test is named: %s", file, line)
+				}
+			}
+		}
+		if found < rows.least {
+			t.Errorf("%s: found %d rows", file, found)
+		}
+	}
+}
+
 // hasTest reports whether some test file of the folder, or of its sub-folder sourcetest, declares the test.
 func hasTest(t *testing.T, dir, name string) bool {
 	t.Helper()
@@ -59,7 +94,7 @@ func hasTest(t *testing.T, dir, name string) bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(b), "func "+name+"(t *testing.T)") {
+		if strings.Contains(string(b), "func "+name+"(") {
 			return true
 		}
 	}

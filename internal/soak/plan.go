@@ -81,8 +81,8 @@ var transient = []struct {
 	{0.10, `on data p=%.4f seed=%d : long by=10`},
 	{0.10, `on data p=%.4f seed=%d : chunked`},
 	{0.10, `on data p=%.4f seed=%d : unsatisfiable`},
-	{0.10, `on data p=%.4f seed=%d : expired`},
-	{0.05, `on data p=%.4f seed=%d : status code=401 body="Unauthorized"`},
+	{0.10, `on data p=%.4f seed=%d first=1 per=range : expired`}, // twice in a row it is an answer
+	{0.05, `on data p=%.4f seed=%d first=1 per=range : status code=401 body="Unauthorized"`},
 	{0.02, `on any p=%.4f seed=%d : status code=429 header="Retry-After: 1"`},
 }
 
