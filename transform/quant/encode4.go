@@ -300,7 +300,12 @@ func quantizeORT(b *block4, x []float32, symmetric bool) bool {
 		if !finiteF32(v) {
 			return false
 		}
-		mn, mx = min(mn, v), max(mx, v)
+		if v < mn { // not min and max, to which -0 is less than 0
+			mn = v
+		}
+		if v > mx {
+			mx = v
+		}
 	}
 	s := float32(mx-mn) / 15
 	if symmetric {

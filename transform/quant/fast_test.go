@@ -371,21 +371,31 @@ func TestEncodeEqualsReference(t *testing.T) {
 		block(func(i int) float32 { return p * float32(r.NormFloat64()) })
 		block(func(i int) float32 { return p * float32(r.IntN(31)) / 30 })
 	}
-	for range 3000 {
+	for len(values) < 4000*64 {
 		low, span := uint16(0x3800+r.IntN(0x400)), 1+r.IntN(0x300)
 		block(func(int) float32 { return bf16Value(low + uint16(r.IntN(span)) | uint16(r.IntN(2))<<15) })
 	}
-	rows := int64(len(values) / 64)
-	e := encode4(t, values, rows, 32, 32, RuleORT)
-	for _, c := range []plan.Codec{e.Data, e.Scales, e.Zeros} {
-		plain := *c.(*encoded)
-		plain.vector = false
-		if got, want := whole(t, c, [][]byte{values}), whole(t, &plain, [][]byte{values}); !bytes.Equal(got, want) {
-			for i := range got {
-				if got[i] != want[i] {
-					t.Fatalf("%s: byte %d is %02x, the reference has %02x", c, i, got[i], want[i])
+	for _, rule := range []Rule{RuleORT, RuleORTSymmetric, RuleWebAI} {
+		for _, block := range []int64{16, 32, 64, 128} {
+			e := encode4(t, values, int64(len(values))/256, 128, block, rule)
+			for _, c := range []plan.Codec{e.Data, e.Scales, e.Zeros} {
+				if c != nil {
+					compareEncoded(t, c.(*encoded), values)
 				}
 			}
+		}
+	}
+}
+
+// compareEncoded compares a codec with itself without assembly.
+func compareEncoded(t *testing.T, c *encoded, values []byte) {
+	t.Helper()
+	plain := *c
+	plain.vector = false
+	got, want := whole(t, c, [][]byte{values}), whole(t, &plain, [][]byte{values})
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("%s: byte %d is %02x, the reference has %02x", c, i, got[i], want[i])
 		}
 	}
 }

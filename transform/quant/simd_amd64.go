@@ -82,8 +82,26 @@ func lookupE4M3(dst *byte, src *byte, table *[32]byte, n int)
 //go:noescape
 func e4m3Groups32(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
 
-// encodeORT32 encodes n blocks of 32 BF16 values: 16 bytes of codes, an F16 scale and a zero point (one byte) for each. largest is at least 7F80h if a value was
-// infinite or no number, or if a scale was beyond F16.
+// encodeORT32 encodes n blocks of 32 BF16 values: 16 bytes of codes, an F16 scale and a zero point (one byte) for each.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
 //
 //go:noescape
 func encodeORT32(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeORT64 encodes n blocks of 64 BF16 values in the same way.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeORT64(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeSymmetric32 encodes n blocks of 32 BF16 values by the symmetric rule; every zero point is 8.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeSymmetric32(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeSymmetric64 encodes n blocks of 64 BF16 values by the symmetric rule.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeSymmetric64(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)

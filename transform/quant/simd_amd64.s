@@ -897,95 +897,105 @@ TEXT ·encodeORT32(SB), NOSPLIT, $0-44
 loop:
 	TESTQ        SI, SI
 	JZ           done
-	VPAND        (CX), Y0, Y9
-	VPMAXUW      Y9, Y1, Y1
-	VPAND        32(CX), Y0, Y9
-	VPMAXUW      Y9, Y1, Y1
+	VMOVAPS      Y8, Y9
+	VMOVAPS      Y8, Y10
+	VPAND        (CX), Y0, Y11
+	VPMAXUW      Y11, Y1, Y1
+	VPAND        32(CX), Y0, Y11
+	VPMAXUW      Y11, Y1, Y1
 	VPMOVZXWD    (CX), Y11
 	VPSLLD       $0x10, Y11, Y11
-	VMINPS       Y11, Y8, Y9
-	VMAXPS       Y11, Y8, Y10
-	VPMOVZXWD    16(CX), Y12
-	VPSLLD       $0x10, Y12, Y12
-	VMINPS       Y12, Y9, Y9
-	VMAXPS       Y12, Y10, Y10
-	VPMOVZXWD    32(CX), Y13
-	VPSLLD       $0x10, Y13, Y13
-	VMINPS       Y13, Y9, Y9
-	VMAXPS       Y13, Y10, Y10
-	VPMOVZXWD    48(CX), Y14
-	VPSLLD       $0x10, Y14, Y14
-	VMINPS       Y14, Y9, Y9
-	VMAXPS       Y14, Y10, Y10
-	VEXTRACTI128 $0x01, Y9, X15
-	VMINPS       X15, X9, X9
-	VPSHUFD      $0x4e, X9, X15
-	VMINPS       X15, X9, X9
-	VPSHUFD      $0xb1, X9, X15
-	VMINPS       X15, X9, X9
-	VEXTRACTI128 $0x01, Y10, X15
-	VMAXPS       X15, X10, X10
-	VPSHUFD      $0x4e, X10, X15
-	VMAXPS       X15, X10, X10
-	VPSHUFD      $0xb1, X10, X15
-	VMAXPS       X15, X10, X10
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    16(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    32(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    48(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VEXTRACTI128 $0x01, Y9, X11
+	VMINPS       X11, X9, X9
+	VPSHUFD      $0x4e, X9, X11
+	VMINPS       X11, X9, X9
+	VPSHUFD      $0xb1, X9, X11
+	VMINPS       X11, X9, X9
+	VEXTRACTI128 $0x01, Y10, X11
+	VMAXPS       X11, X10, X10
+	VPSHUFD      $0x4e, X10, X11
+	VMAXPS       X11, X10, X10
+	VPSHUFD      $0xb1, X10, X11
+	VMAXPS       X11, X10, X10
 	VSUBSS       X9, X10, X10
 	VDIVSS       X4, X10, X10
-	VDIVSS       X10, X9, X15
-	VSUBSS       X15, X5, X15
+	VDIVSS       X10, X9, X11
+	VSUBSS       X11, X5, X11
 	VCMPSS       $0x00, X5, X10, X9
-	VANDNPS      X15, X9, X15
-	VMAXSS       X5, X15, X15
-	VMINSS       X4, X15, X15
-	VROUNDSS     $0x03, X15, X15, X9
-	VSUBSS       X9, X15, X15
-	VCMPSS       $0x0d, X2, X15, X15
-	VANDPS       X3, X15, X15
-	VADDSS       X15, X9, X15
-	VCVTPS2PH    $0x00, X10, X10
-	VPEXTRW      $0x00, X10, (DX)
-	VCVTPH2PS    X10, X9
-	VPEXTRW      $0x00, X10, R8
+	VANDNPS      X11, X9, X11
+	VMAXSS       X5, X11, X11
+	VMINSS       X4, X11, X11
+	VROUNDSS     $0x03, X11, X11, X9
+	VSUBSS       X9, X11, X11
+	VCMPSS       $0x0d, X2, X11, X11
+	VANDPS       X3, X11, X11
+	VADDSS       X11, X9, X11
+	VCVTPS2PH    $0x00, X10, X9
+	VPEXTRW      $0x00, X9, (DX)
+	VCVTPH2PS    X9, X10
+	VPEXTRW      $0x00, X9, R8
 	ANDL         $0x00007c00, R8
 	CMPL         R8, $0x00007c00
 	JNE          finite
 	MOVL         $0x00007f80, DI
 
 finite:
-	VDIVSS       X9, X3, X10
-	VCMPSS       $0x00, X5, X9, X9
-	VANDNPS      X10, X9, X10
-	VCVTTSS2SI   X15, R8
+	VDIVSS       X10, X3, X9
+	VCMPSS       $0x00, X5, X10, X10
+	VANDNPS      X9, X10, X9
+	VCVTTSS2SI   X11, R8
 	MOVB         R8, (BX)
-	VBROADCASTSS X10, Y9
-	VBROADCASTSS X15, Y10
+	VBROADCASTSS X9, Y9
+	VBROADCASTSS X11, Y10
+	VPMOVZXWD    (CX), Y11
+	VPSLLD       $0x10, Y11, Y11
 	VMULPS       Y9, Y11, Y11
 	VADDPS       Y10, Y11, Y11
 	VMAXPS       Y8, Y11, Y11
 	VMINPS       Y7, Y11, Y11
-	VROUNDPS     $0x03, Y11, Y15
-	VSUBPS       Y15, Y11, Y11
+	VROUNDPS     $0x03, Y11, Y12
+	VSUBPS       Y12, Y11, Y11
 	VCMPPS       $0x0d, Y6, Y11, Y11
-	VCVTTPS2DQ   Y15, Y15
-	VPSUBD       Y11, Y15, Y11
+	VCVTTPS2DQ   Y12, Y12
+	VPSUBD       Y11, Y12, Y11
+	VPMOVZXWD    16(CX), Y12
+	VPSLLD       $0x10, Y12, Y12
 	VMULPS       Y9, Y12, Y12
 	VADDPS       Y10, Y12, Y12
 	VMAXPS       Y8, Y12, Y12
 	VMINPS       Y7, Y12, Y12
-	VROUNDPS     $0x03, Y12, Y15
-	VSUBPS       Y15, Y12, Y12
+	VROUNDPS     $0x03, Y12, Y13
+	VSUBPS       Y13, Y12, Y12
 	VCMPPS       $0x0d, Y6, Y12, Y12
-	VCVTTPS2DQ   Y15, Y15
-	VPSUBD       Y12, Y15, Y12
+	VCVTTPS2DQ   Y13, Y13
+	VPSUBD       Y12, Y13, Y12
+	VPMOVZXWD    32(CX), Y13
+	VPSLLD       $0x10, Y13, Y13
 	VMULPS       Y9, Y13, Y13
 	VADDPS       Y10, Y13, Y13
 	VMAXPS       Y8, Y13, Y13
 	VMINPS       Y7, Y13, Y13
-	VROUNDPS     $0x03, Y13, Y15
-	VSUBPS       Y15, Y13, Y13
+	VROUNDPS     $0x03, Y13, Y14
+	VSUBPS       Y14, Y13, Y13
 	VCMPPS       $0x0d, Y6, Y13, Y13
-	VCVTTPS2DQ   Y15, Y15
-	VPSUBD       Y13, Y15, Y13
+	VCVTTPS2DQ   Y14, Y14
+	VPSUBD       Y13, Y14, Y13
+	VPMOVZXWD    48(CX), Y14
+	VPSLLD       $0x10, Y14, Y14
 	VMULPS       Y9, Y14, Y14
 	VADDPS       Y10, Y14, Y14
 	VMAXPS       Y8, Y14, Y14
@@ -1013,8 +1023,691 @@ finite:
 	VEXTRACTI128 $0x01, Y9, X10
 	VPACKUSWB    X10, X9, X9
 	VMOVDQU      X9, (AX)
-	ADDQ         $0x40, CX
+	ADDQ         $+64, CX
 	ADDQ         $0x10, AX
+	ADDQ         $0x02, DX
+	INCQ         BX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VEXTRACTI128 $0x01, Y1, X0
+	VPMAXUW      X0, X1, X0
+	VPCMPEQD     X1, X1, X1
+	VPXOR        X1, X0, X0
+	VPHMINPOSUW  X0, X0
+	VPEXTRW      $0x00, X0, AX
+	XORL         $0x0000ffff, AX
+	ORL          DI, AX
+	MOVL         AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+// func encodeORT64(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, F16C
+TEXT ·encodeORT64(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVL         $0x7fff7fff, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y0
+	VPXOR        Y1, Y1, Y1
+	MOVL         $0x3f000000, DI
+	VMOVD        DI, X2
+	MOVL         $0x3f800000, DI
+	VMOVD        DI, X3
+	MOVL         $0x41700000, DI
+	VMOVD        DI, X4
+	VXORPS       X5, X5, X5
+	MOVL         $0x3f000000, DI
+	VMOVD        DI, X6
+	VPBROADCASTD X6, Y6
+	MOVL         $0x41700000, DI
+	VMOVD        DI, X7
+	VPBROADCASTD X7, Y7
+	VXORPS       Y8, Y8, Y8
+	XORL         DI, DI
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	VMOVAPS      Y8, Y9
+	VMOVAPS      Y8, Y10
+	VPAND        (CX), Y0, Y11
+	VPMAXUW      Y11, Y1, Y1
+	VPAND        32(CX), Y0, Y11
+	VPMAXUW      Y11, Y1, Y1
+	VPMOVZXWD    (CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    16(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    32(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    48(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPAND        64(CX), Y0, Y11
+	VPMAXUW      Y11, Y1, Y1
+	VPAND        96(CX), Y0, Y11
+	VPMAXUW      Y11, Y1, Y1
+	VPMOVZXWD    64(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    80(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    96(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VPMOVZXWD    112(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMINPS       Y9, Y11, Y9
+	VMAXPS       Y10, Y11, Y10
+	VEXTRACTI128 $0x01, Y9, X11
+	VMINPS       X11, X9, X9
+	VPSHUFD      $0x4e, X9, X11
+	VMINPS       X11, X9, X9
+	VPSHUFD      $0xb1, X9, X11
+	VMINPS       X11, X9, X9
+	VEXTRACTI128 $0x01, Y10, X11
+	VMAXPS       X11, X10, X10
+	VPSHUFD      $0x4e, X10, X11
+	VMAXPS       X11, X10, X10
+	VPSHUFD      $0xb1, X10, X11
+	VMAXPS       X11, X10, X10
+	VSUBSS       X9, X10, X10
+	VDIVSS       X4, X10, X10
+	VDIVSS       X10, X9, X11
+	VSUBSS       X11, X5, X11
+	VCMPSS       $0x00, X5, X10, X9
+	VANDNPS      X11, X9, X11
+	VMAXSS       X5, X11, X11
+	VMINSS       X4, X11, X11
+	VROUNDSS     $0x03, X11, X11, X9
+	VSUBSS       X9, X11, X11
+	VCMPSS       $0x0d, X2, X11, X11
+	VANDPS       X3, X11, X11
+	VADDSS       X11, X9, X11
+	VCVTPS2PH    $0x00, X10, X9
+	VPEXTRW      $0x00, X9, (DX)
+	VCVTPH2PS    X9, X10
+	VPEXTRW      $0x00, X9, R8
+	ANDL         $0x00007c00, R8
+	CMPL         R8, $0x00007c00
+	JNE          finite
+	MOVL         $0x00007f80, DI
+
+finite:
+	VDIVSS       X10, X3, X9
+	VCMPSS       $0x00, X5, X10, X10
+	VANDNPS      X9, X10, X9
+	VCVTTSS2SI   X11, R8
+	MOVB         R8, (BX)
+	VBROADCASTSS X9, Y9
+	VBROADCASTSS X11, Y10
+	VPMOVZXWD    (CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMULPS       Y9, Y11, Y11
+	VADDPS       Y10, Y11, Y11
+	VMAXPS       Y8, Y11, Y11
+	VMINPS       Y7, Y11, Y11
+	VROUNDPS     $0x03, Y11, Y12
+	VSUBPS       Y12, Y11, Y11
+	VCMPPS       $0x0d, Y6, Y11, Y11
+	VCVTTPS2DQ   Y12, Y12
+	VPSUBD       Y11, Y12, Y11
+	VPMOVZXWD    16(CX), Y12
+	VPSLLD       $0x10, Y12, Y12
+	VMULPS       Y9, Y12, Y12
+	VADDPS       Y10, Y12, Y12
+	VMAXPS       Y8, Y12, Y12
+	VMINPS       Y7, Y12, Y12
+	VROUNDPS     $0x03, Y12, Y13
+	VSUBPS       Y13, Y12, Y12
+	VCMPPS       $0x0d, Y6, Y12, Y12
+	VCVTTPS2DQ   Y13, Y13
+	VPSUBD       Y12, Y13, Y12
+	VPMOVZXWD    32(CX), Y13
+	VPSLLD       $0x10, Y13, Y13
+	VMULPS       Y9, Y13, Y13
+	VADDPS       Y10, Y13, Y13
+	VMAXPS       Y8, Y13, Y13
+	VMINPS       Y7, Y13, Y13
+	VROUNDPS     $0x03, Y13, Y14
+	VSUBPS       Y14, Y13, Y13
+	VCMPPS       $0x0d, Y6, Y13, Y13
+	VCVTTPS2DQ   Y14, Y14
+	VPSUBD       Y13, Y14, Y13
+	VPMOVZXWD    48(CX), Y14
+	VPSLLD       $0x10, Y14, Y14
+	VMULPS       Y9, Y14, Y14
+	VADDPS       Y10, Y14, Y14
+	VMAXPS       Y8, Y14, Y14
+	VMINPS       Y7, Y14, Y14
+	VROUNDPS     $0x03, Y14, Y15
+	VSUBPS       Y15, Y14, Y14
+	VCMPPS       $0x0d, Y6, Y14, Y14
+	VCVTTPS2DQ   Y15, Y15
+	VPSUBD       Y14, Y15, Y14
+	VPACKUSDW    Y12, Y11, Y11
+	VPACKUSDW    Y14, Y13, Y12
+	VPERMQ       $0xd8, Y11, Y11
+	VPERMQ       $0xd8, Y12, Y12
+	VPSRLD       $0x0c, Y11, Y13
+	VPOR         Y13, Y11, Y11
+	VPSRLD       $0x0c, Y12, Y13
+	VPOR         Y13, Y12, Y12
+	MOVL         $0x000000ff, R8
+	VMOVD        R8, X13
+	VPBROADCASTD X13, Y13
+	VPAND        Y13, Y11, Y11
+	VPAND        Y13, Y12, Y12
+	VPACKUSDW    Y12, Y11, Y11
+	VPERMQ       $0xd8, Y11, Y11
+	VEXTRACTI128 $0x01, Y11, X12
+	VPACKUSWB    X12, X11, X11
+	VMOVDQU      X11, (AX)
+	VPMOVZXWD    64(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMULPS       Y9, Y11, Y11
+	VADDPS       Y10, Y11, Y11
+	VMAXPS       Y8, Y11, Y11
+	VMINPS       Y7, Y11, Y11
+	VROUNDPS     $0x03, Y11, Y12
+	VSUBPS       Y12, Y11, Y11
+	VCMPPS       $0x0d, Y6, Y11, Y11
+	VCVTTPS2DQ   Y12, Y12
+	VPSUBD       Y11, Y12, Y11
+	VPMOVZXWD    80(CX), Y12
+	VPSLLD       $0x10, Y12, Y12
+	VMULPS       Y9, Y12, Y12
+	VADDPS       Y10, Y12, Y12
+	VMAXPS       Y8, Y12, Y12
+	VMINPS       Y7, Y12, Y12
+	VROUNDPS     $0x03, Y12, Y13
+	VSUBPS       Y13, Y12, Y12
+	VCMPPS       $0x0d, Y6, Y12, Y12
+	VCVTTPS2DQ   Y13, Y13
+	VPSUBD       Y12, Y13, Y12
+	VPMOVZXWD    96(CX), Y13
+	VPSLLD       $0x10, Y13, Y13
+	VMULPS       Y9, Y13, Y13
+	VADDPS       Y10, Y13, Y13
+	VMAXPS       Y8, Y13, Y13
+	VMINPS       Y7, Y13, Y13
+	VROUNDPS     $0x03, Y13, Y14
+	VSUBPS       Y14, Y13, Y13
+	VCMPPS       $0x0d, Y6, Y13, Y13
+	VCVTTPS2DQ   Y14, Y14
+	VPSUBD       Y13, Y14, Y13
+	VPMOVZXWD    112(CX), Y14
+	VPSLLD       $0x10, Y14, Y14
+	VMULPS       Y9, Y14, Y14
+	VADDPS       Y10, Y14, Y14
+	VMAXPS       Y8, Y14, Y14
+	VMINPS       Y7, Y14, Y14
+	VROUNDPS     $0x03, Y14, Y9
+	VSUBPS       Y9, Y14, Y10
+	VCMPPS       $0x0d, Y6, Y10, Y10
+	VCVTTPS2DQ   Y9, Y9
+	VPSUBD       Y10, Y9, Y14
+	VPACKUSDW    Y12, Y11, Y9
+	VPACKUSDW    Y14, Y13, Y10
+	VPERMQ       $0xd8, Y9, Y9
+	VPERMQ       $0xd8, Y10, Y10
+	VPSRLD       $0x0c, Y9, Y11
+	VPOR         Y11, Y9, Y9
+	VPSRLD       $0x0c, Y10, Y11
+	VPOR         Y11, Y10, Y10
+	MOVL         $0x000000ff, R8
+	VMOVD        R8, X11
+	VPBROADCASTD X11, Y11
+	VPAND        Y11, Y9, Y9
+	VPAND        Y11, Y10, Y10
+	VPACKUSDW    Y10, Y9, Y9
+	VPERMQ       $0xd8, Y9, Y9
+	VEXTRACTI128 $0x01, Y9, X10
+	VPACKUSWB    X10, X9, X9
+	VMOVDQU      X9, 16(AX)
+	ADDQ         $+128, CX
+	ADDQ         $0x20, AX
+	ADDQ         $0x02, DX
+	INCQ         BX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VEXTRACTI128 $0x01, Y1, X0
+	VPMAXUW      X0, X1, X0
+	VPCMPEQD     X1, X1, X1
+	VPXOR        X1, X0, X0
+	VPHMINPOSUW  X0, X0
+	VPEXTRW      $0x00, X0, AX
+	XORL         $0x0000ffff, AX
+	ORL          DI, AX
+	MOVL         AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+// func encodeSymmetric32(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, F16C
+TEXT ·encodeSymmetric32(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVL         $0x7fff7fff, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y0
+	VPXOR        Y1, Y1, Y1
+	MOVL         $0x3f000000, DI
+	VMOVD        DI, X2
+	MOVL         $0x3f800000, DI
+	VMOVD        DI, X2
+	MOVL         $0x41700000, DI
+	VMOVD        DI, X3
+	VXORPS       X3, X3, X3
+	MOVL         $0x3f000000, DI
+	VMOVD        DI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x41700000, DI
+	VMOVD        DI, X5
+	VPBROADCASTD X5, Y5
+	VXORPS       Y6, Y6, Y6
+	XORL         DI, DI
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	VMOVAPS      Y6, Y7
+	VMOVAPS      Y6, Y8
+	VPAND        (CX), Y0, Y9
+	VPMAXUW      Y9, Y1, Y1
+	VPAND        32(CX), Y0, Y9
+	VPMAXUW      Y9, Y1, Y1
+	VPMOVZXWD    (CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    16(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    32(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    48(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VEXTRACTI128 $0x01, Y7, X9
+	VMINPS       X9, X7, X7
+	VPSHUFD      $0x4e, X7, X9
+	VMINPS       X9, X7, X7
+	VPSHUFD      $0xb1, X7, X9
+	VMINPS       X9, X7, X7
+	VEXTRACTI128 $0x01, Y8, X9
+	VMAXPS       X9, X8, X8
+	VPSHUFD      $0x4e, X8, X9
+	VMAXPS       X9, X8, X8
+	VPSHUFD      $0xb1, X8, X9
+	VMAXPS       X9, X8, X8
+	VSUBSS       X7, X3, X9
+	VCMPSS       $0x0e, X9, X8, X9
+	VBLENDVPS    X9, X8, X7, X7
+	MOVL         $0xbe000000, R8
+	VMOVD        R8, X8
+	VMULSS       X8, X7, X7
+	MOVL         $0x41000000, R8
+	VMOVD        R8, X8
+	MOVB         $0x08, (BX)
+	VCVTPS2PH    $0x00, X7, X7
+	VPEXTRW      $0x00, X7, (DX)
+	VCVTPH2PS    X7, X9
+	VPEXTRW      $0x00, X7, R8
+	ANDL         $0x00007c00, R8
+	CMPL         R8, $0x00007c00
+	JNE          finite
+	MOVL         $0x00007f80, DI
+
+finite:
+	VDIVSS       X9, X2, X7
+	VCMPSS       $0x00, X3, X9, X9
+	VANDNPS      X7, X9, X7
+	VBROADCASTSS X7, Y7
+	VBROADCASTSS X8, Y8
+	VPMOVZXWD    (CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y7, Y9, Y9
+	VADDPS       Y8, Y9, Y9
+	VMAXPS       Y6, Y9, Y9
+	VMINPS       Y5, Y9, Y9
+	VROUNDPS     $0x03, Y9, Y10
+	VSUBPS       Y10, Y9, Y9
+	VCMPPS       $0x0d, Y4, Y9, Y9
+	VCVTTPS2DQ   Y10, Y10
+	VPSUBD       Y9, Y10, Y9
+	VPMOVZXWD    16(CX), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VMULPS       Y7, Y10, Y10
+	VADDPS       Y8, Y10, Y10
+	VMAXPS       Y6, Y10, Y10
+	VMINPS       Y5, Y10, Y10
+	VROUNDPS     $0x03, Y10, Y11
+	VSUBPS       Y11, Y10, Y10
+	VCMPPS       $0x0d, Y4, Y10, Y10
+	VCVTTPS2DQ   Y11, Y11
+	VPSUBD       Y10, Y11, Y10
+	VPMOVZXWD    32(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMULPS       Y7, Y11, Y11
+	VADDPS       Y8, Y11, Y11
+	VMAXPS       Y6, Y11, Y11
+	VMINPS       Y5, Y11, Y11
+	VROUNDPS     $0x03, Y11, Y12
+	VSUBPS       Y12, Y11, Y11
+	VCMPPS       $0x0d, Y4, Y11, Y11
+	VCVTTPS2DQ   Y12, Y12
+	VPSUBD       Y11, Y12, Y11
+	VPMOVZXWD    48(CX), Y12
+	VPSLLD       $0x10, Y12, Y12
+	VMULPS       Y7, Y12, Y12
+	VADDPS       Y8, Y12, Y12
+	VMAXPS       Y6, Y12, Y12
+	VMINPS       Y5, Y12, Y12
+	VROUNDPS     $0x03, Y12, Y7
+	VSUBPS       Y7, Y12, Y8
+	VCMPPS       $0x0d, Y4, Y8, Y8
+	VCVTTPS2DQ   Y7, Y7
+	VPSUBD       Y8, Y7, Y12
+	VPACKUSDW    Y10, Y9, Y7
+	VPACKUSDW    Y12, Y11, Y8
+	VPERMQ       $0xd8, Y7, Y7
+	VPERMQ       $0xd8, Y8, Y8
+	VPSRLD       $0x0c, Y7, Y9
+	VPOR         Y9, Y7, Y7
+	VPSRLD       $0x0c, Y8, Y9
+	VPOR         Y9, Y8, Y8
+	MOVL         $0x000000ff, R8
+	VMOVD        R8, X9
+	VPBROADCASTD X9, Y9
+	VPAND        Y9, Y7, Y7
+	VPAND        Y9, Y8, Y8
+	VPACKUSDW    Y8, Y7, Y7
+	VPERMQ       $0xd8, Y7, Y7
+	VEXTRACTI128 $0x01, Y7, X8
+	VPACKUSWB    X8, X7, X7
+	VMOVDQU      X7, (AX)
+	ADDQ         $+64, CX
+	ADDQ         $0x10, AX
+	ADDQ         $0x02, DX
+	INCQ         BX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VEXTRACTI128 $0x01, Y1, X0
+	VPMAXUW      X0, X1, X0
+	VPCMPEQD     X1, X1, X1
+	VPXOR        X1, X0, X0
+	VPHMINPOSUW  X0, X0
+	VPEXTRW      $0x00, X0, AX
+	XORL         $0x0000ffff, AX
+	ORL          DI, AX
+	MOVL         AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+// func encodeSymmetric64(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, F16C
+TEXT ·encodeSymmetric64(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVL         $0x7fff7fff, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y0
+	VPXOR        Y1, Y1, Y1
+	MOVL         $0x3f000000, DI
+	VMOVD        DI, X2
+	MOVL         $0x3f800000, DI
+	VMOVD        DI, X2
+	MOVL         $0x41700000, DI
+	VMOVD        DI, X3
+	VXORPS       X3, X3, X3
+	MOVL         $0x3f000000, DI
+	VMOVD        DI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x41700000, DI
+	VMOVD        DI, X5
+	VPBROADCASTD X5, Y5
+	VXORPS       Y6, Y6, Y6
+	XORL         DI, DI
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	VMOVAPS      Y6, Y7
+	VMOVAPS      Y6, Y8
+	VPAND        (CX), Y0, Y9
+	VPMAXUW      Y9, Y1, Y1
+	VPAND        32(CX), Y0, Y9
+	VPMAXUW      Y9, Y1, Y1
+	VPMOVZXWD    (CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    16(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    32(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    48(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPAND        64(CX), Y0, Y9
+	VPMAXUW      Y9, Y1, Y1
+	VPAND        96(CX), Y0, Y9
+	VPMAXUW      Y9, Y1, Y1
+	VPMOVZXWD    64(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    80(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    96(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VPMOVZXWD    112(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMINPS       Y7, Y9, Y7
+	VMAXPS       Y8, Y9, Y8
+	VEXTRACTI128 $0x01, Y7, X9
+	VMINPS       X9, X7, X7
+	VPSHUFD      $0x4e, X7, X9
+	VMINPS       X9, X7, X7
+	VPSHUFD      $0xb1, X7, X9
+	VMINPS       X9, X7, X7
+	VEXTRACTI128 $0x01, Y8, X9
+	VMAXPS       X9, X8, X8
+	VPSHUFD      $0x4e, X8, X9
+	VMAXPS       X9, X8, X8
+	VPSHUFD      $0xb1, X8, X9
+	VMAXPS       X9, X8, X8
+	VSUBSS       X7, X3, X9
+	VCMPSS       $0x0e, X9, X8, X9
+	VBLENDVPS    X9, X8, X7, X7
+	MOVL         $0xbe000000, R8
+	VMOVD        R8, X8
+	VMULSS       X8, X7, X7
+	MOVL         $0x41000000, R8
+	VMOVD        R8, X8
+	MOVB         $0x08, (BX)
+	VCVTPS2PH    $0x00, X7, X7
+	VPEXTRW      $0x00, X7, (DX)
+	VCVTPH2PS    X7, X9
+	VPEXTRW      $0x00, X7, R8
+	ANDL         $0x00007c00, R8
+	CMPL         R8, $0x00007c00
+	JNE          finite
+	MOVL         $0x00007f80, DI
+
+finite:
+	VDIVSS       X9, X2, X7
+	VCMPSS       $0x00, X3, X9, X9
+	VANDNPS      X7, X9, X7
+	VBROADCASTSS X7, Y7
+	VBROADCASTSS X8, Y8
+	VPMOVZXWD    (CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y7, Y9, Y9
+	VADDPS       Y8, Y9, Y9
+	VMAXPS       Y6, Y9, Y9
+	VMINPS       Y5, Y9, Y9
+	VROUNDPS     $0x03, Y9, Y10
+	VSUBPS       Y10, Y9, Y9
+	VCMPPS       $0x0d, Y4, Y9, Y9
+	VCVTTPS2DQ   Y10, Y10
+	VPSUBD       Y9, Y10, Y9
+	VPMOVZXWD    16(CX), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VMULPS       Y7, Y10, Y10
+	VADDPS       Y8, Y10, Y10
+	VMAXPS       Y6, Y10, Y10
+	VMINPS       Y5, Y10, Y10
+	VROUNDPS     $0x03, Y10, Y11
+	VSUBPS       Y11, Y10, Y10
+	VCMPPS       $0x0d, Y4, Y10, Y10
+	VCVTTPS2DQ   Y11, Y11
+	VPSUBD       Y10, Y11, Y10
+	VPMOVZXWD    32(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMULPS       Y7, Y11, Y11
+	VADDPS       Y8, Y11, Y11
+	VMAXPS       Y6, Y11, Y11
+	VMINPS       Y5, Y11, Y11
+	VROUNDPS     $0x03, Y11, Y12
+	VSUBPS       Y12, Y11, Y11
+	VCMPPS       $0x0d, Y4, Y11, Y11
+	VCVTTPS2DQ   Y12, Y12
+	VPSUBD       Y11, Y12, Y11
+	VPMOVZXWD    48(CX), Y12
+	VPSLLD       $0x10, Y12, Y12
+	VMULPS       Y7, Y12, Y12
+	VADDPS       Y8, Y12, Y12
+	VMAXPS       Y6, Y12, Y12
+	VMINPS       Y5, Y12, Y12
+	VROUNDPS     $0x03, Y12, Y13
+	VSUBPS       Y13, Y12, Y12
+	VCMPPS       $0x0d, Y4, Y12, Y12
+	VCVTTPS2DQ   Y13, Y13
+	VPSUBD       Y12, Y13, Y12
+	VPACKUSDW    Y10, Y9, Y9
+	VPACKUSDW    Y12, Y11, Y10
+	VPERMQ       $0xd8, Y9, Y9
+	VPERMQ       $0xd8, Y10, Y10
+	VPSRLD       $0x0c, Y9, Y11
+	VPOR         Y11, Y9, Y9
+	VPSRLD       $0x0c, Y10, Y11
+	VPOR         Y11, Y10, Y10
+	MOVL         $0x000000ff, R8
+	VMOVD        R8, X11
+	VPBROADCASTD X11, Y11
+	VPAND        Y11, Y9, Y9
+	VPAND        Y11, Y10, Y10
+	VPACKUSDW    Y10, Y9, Y9
+	VPERMQ       $0xd8, Y9, Y9
+	VEXTRACTI128 $0x01, Y9, X10
+	VPACKUSWB    X10, X9, X9
+	VMOVDQU      X9, (AX)
+	VPMOVZXWD    64(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y7, Y9, Y9
+	VADDPS       Y8, Y9, Y9
+	VMAXPS       Y6, Y9, Y9
+	VMINPS       Y5, Y9, Y9
+	VROUNDPS     $0x03, Y9, Y10
+	VSUBPS       Y10, Y9, Y9
+	VCMPPS       $0x0d, Y4, Y9, Y9
+	VCVTTPS2DQ   Y10, Y10
+	VPSUBD       Y9, Y10, Y9
+	VPMOVZXWD    80(CX), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VMULPS       Y7, Y10, Y10
+	VADDPS       Y8, Y10, Y10
+	VMAXPS       Y6, Y10, Y10
+	VMINPS       Y5, Y10, Y10
+	VROUNDPS     $0x03, Y10, Y11
+	VSUBPS       Y11, Y10, Y10
+	VCMPPS       $0x0d, Y4, Y10, Y10
+	VCVTTPS2DQ   Y11, Y11
+	VPSUBD       Y10, Y11, Y10
+	VPMOVZXWD    96(CX), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VMULPS       Y7, Y11, Y11
+	VADDPS       Y8, Y11, Y11
+	VMAXPS       Y6, Y11, Y11
+	VMINPS       Y5, Y11, Y11
+	VROUNDPS     $0x03, Y11, Y12
+	VSUBPS       Y12, Y11, Y11
+	VCMPPS       $0x0d, Y4, Y11, Y11
+	VCVTTPS2DQ   Y12, Y12
+	VPSUBD       Y11, Y12, Y11
+	VPMOVZXWD    112(CX), Y12
+	VPSLLD       $0x10, Y12, Y12
+	VMULPS       Y7, Y12, Y12
+	VADDPS       Y8, Y12, Y12
+	VMAXPS       Y6, Y12, Y12
+	VMINPS       Y5, Y12, Y12
+	VROUNDPS     $0x03, Y12, Y7
+	VSUBPS       Y7, Y12, Y8
+	VCMPPS       $0x0d, Y4, Y8, Y8
+	VCVTTPS2DQ   Y7, Y7
+	VPSUBD       Y8, Y7, Y12
+	VPACKUSDW    Y10, Y9, Y7
+	VPACKUSDW    Y12, Y11, Y8
+	VPERMQ       $0xd8, Y7, Y7
+	VPERMQ       $0xd8, Y8, Y8
+	VPSRLD       $0x0c, Y7, Y9
+	VPOR         Y9, Y7, Y7
+	VPSRLD       $0x0c, Y8, Y9
+	VPOR         Y9, Y8, Y8
+	MOVL         $0x000000ff, R8
+	VMOVD        R8, X9
+	VPBROADCASTD X9, Y9
+	VPAND        Y9, Y7, Y7
+	VPAND        Y9, Y8, Y8
+	VPACKUSDW    Y8, Y7, Y7
+	VPERMQ       $0xd8, Y7, Y7
+	VEXTRACTI128 $0x01, Y7, X8
+	VPACKUSWB    X8, X7, X7
+	VMOVDQU      X7, 16(AX)
+	ADDQ         $+128, CX
+	ADDQ         $0x20, AX
 	ADDQ         $0x02, DX
 	INCQ         BX
 	DECQ         SI

@@ -29,7 +29,10 @@ func main() {
 	castF16()
 	e4m3("lookupE4M3", false, "lookupE4M3 decodes n times 32 E4M3 codes through one table.")
 	e4m3("e4m3Groups32", true, "e4m3Groups32 decodes n times 32 E4M3 codes, each 32 through the table of their scale byte.")
-	encode()
+	encode("encodeORT32", 1, false, "encodeORT32 encodes n blocks of 32 BF16 values: 16 bytes of codes, an F16 scale and a zero point (one byte) for each.")
+	encode("encodeORT64", 2, false, "encodeORT64 encodes n blocks of 64 BF16 values in the same way.")
+	encode("encodeSymmetric32", 1, true, "encodeSymmetric32 encodes n blocks of 32 BF16 values by the symmetric rule; every zero point is 8.")
+	encode("encodeSymmetric64", 2, true, "encodeSymmetric64 encodes n blocks of 64 BF16 values by the symmetric rule.")
 	Generate()
 }
 
