@@ -329,7 +329,7 @@ func quantizeORT(b *block4, x []float32, symmetric bool) bool {
 	}
 	zero := float32(b.zero)
 	for i, v := range x {
-		b.codes[i] = byte(min(max(roundAway(float32(v*r)+zero), 0), 15))
+		b.codes[i] = roundCode(float32(v*r) + zero)
 	}
 	return true
 }
@@ -340,11 +340,23 @@ func ortZero(mn, s float32) byte {
 	if s != 0 {
 		z = 0 - float32(mn/s)
 	}
-	return byte(roundAway(min(max(z, 0), 15)))
+	return roundCode(z)
 }
 
-// roundAway rounds to the nearest integer, halves away from zero, as C's roundf does.
-func roundAway(f float32) float32 { return float32(math.Round(float64(f))) }
+// roundCode rounds to the nearest integer, halves away from zero as C's roundf does, within 0 to 15: what is below rounds to 0 or less.
+func roundCode(f float32) byte {
+	if !(f > 0) {
+		return 0
+	}
+	if f >= 15 {
+		return 15
+	}
+	n := int32(f)
+	if f-float32(n) >= 0.5 {
+		n++
+	}
+	return byte(n)
+}
 
 func quantizeWebAI(b *block4, x []float32) bool {
 	lo, hi := math.Inf(1), math.Inf(-1)
@@ -371,11 +383,20 @@ func quantizeWebAI(b *block4, x []float32) bool {
 	return true
 }
 
-// roundUp rounds to the nearest integer, halves up, as JavaScript's Math.round does.
-func roundUp(f float64) float64 {
-	r := math.Floor(f)
-	if f-r >= 0.5 {
-		r++
+// roundUp rounds to the nearest integer, halves up as JavaScript's Math.round does. Numbers beyond a hundred, which no code is near, count as a hundred.
+func roundUp(f float64) int32 {
+	if f > 100 {
+		return 100
 	}
-	return r
+	if f < -100 {
+		return -100
+	}
+	n := int32(f)
+	if float64(n) > f {
+		n--
+	}
+	if f-float64(n) >= 0.5 {
+		n++
+	}
+	return n
 }

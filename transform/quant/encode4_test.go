@@ -187,3 +187,31 @@ func TestHalfRounding(t *testing.T) {
 	}
 	rapid.Check(t, func(r *rapid.T) { check(math.Float32frombits(rapid.Uint32Range(0, 0x477FE000).Draw(r, "bits"))) })
 }
+
+// TestRounding compares the roundings with their definitions.
+func TestRounding(t *testing.T) {
+	for _, f := range []float64{0, 0.49999999999999994, 0.5, 0.5000000000000001, 1.5, 2.5, 14.5, 14.499999, 15.5, 99.5, 1e30, math.SmallestNonzeroFloat64} {
+		for _, f := range []float64{f, -f} {
+			want := math.Floor(f)
+			if f-want >= 0.5 {
+				want++
+			}
+			if got := roundUp(f); float64(got) != min(max(want, -100), 100) {
+				t.Errorf("%g rounds up to %d", f, got)
+			}
+			if got, want := roundCode(float32(f)), min(max(math.Round(float64(float32(f))), 0), 15); float64(got) != want {
+				t.Errorf("%g rounds to code %d, not %g", f, got, want)
+			}
+		}
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		f := rapid.Float64Range(-40, 40).Draw(r, "f")
+		want := math.Floor(f)
+		if f-want >= 0.5 {
+			want++
+		}
+		if float64(roundUp(f)) != want || float64(roundCode(float32(f))) != min(max(math.Round(float64(float32(f))), 0), 15) {
+			r.Fatalf("%g rounds to %d and %d", f, roundUp(f), roundCode(float32(f)))
+		}
+	})
+}
