@@ -490,8 +490,8 @@ func TestPrefetchTakesWhatIsFree(t *testing.T) {
 		f := c.Release(src, src.listing())
 		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 64<<20)}))
 		synctest.Wait()
-		if s := c.Stats(); s.Ahead != 4<<20 || s.MemoryUsed != 4<<20 {
-			t.Errorf("ahead holds %d of %d bytes, half of the budget is 4 MiB", s.Ahead, s.MemoryUsed)
+		if s := c.Stats(); s.Ahead != 2<<20 || s.MemoryUsed != 2<<20 {
+			t.Errorf("ahead holds %d of %d bytes, a quarter of the budget is 2 MiB", s.Ahead, s.MemoryUsed)
 		}
 		src.take()
 		must(t, readBack(ctxb(), f, src, 0, 0, 2<<20))

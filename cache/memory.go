@@ -72,8 +72,9 @@ func (m *memory) close() error {
 // maxGather is the most cells that one gather reserves.
 func (m *memory) maxGather() int { return m.slots / 4 }
 
-// maxAhead is the most cells that are fetched ahead and unread at any time: the other half of the budget is never theirs.
-func (m *memory) maxAhead() int { return m.slots / 2 }
+// maxAhead is the most cells that are fetched ahead and unread at any time. The other three quarters of the budget are never theirs: in twice its size
+// a tensor that is read over and over, such as one packed by columns, has room beside what is fetched ahead of it.
+func (m *memory) maxAhead() int { return m.slots / 4 }
 
 // admit waits until try succeeds, first come first served. A try that may not take memory can still succeed if it needs none: it
 // never waits behind others.
@@ -245,7 +246,7 @@ func (m *memory) fail(c *cell, err error) {
 	close(c.done)
 }
 
-// spare is the number of cells that prefetch may take now: free, or read already, and never more than its half of the budget. When that
+// spare is the number of cells that prefetch may take now: free, or read already, and never more than its quarter of the budget. When that
 // is used up, cells of it that lie unread for long are given up.
 func (m *memory) spare() int {
 	if len(m.queue) > 0 {
