@@ -34,15 +34,6 @@ func (in *input) inputs(m *module) []plan.Span {
 	return out
 }
 
-// recognised remembers matches by what they depend on: suffixes, dtypes and shapes. In Match.Name it keeps what follows the module's
-// name. Releases have few different modules; a limit keeps hostile ones from filling memory.
-type recognised struct {
-	mu      sync.Mutex
-	matches map[string]*quant.Match // guarded by mu; a nil match is a module that is not quantized
-}
-
-const maxRecognised = 1 << 12
-
 // siblings is the module of tensor i.
 func (in *input) siblings(i int32) *module {
 	m := &module{members: make(map[string]int32, 4)}
@@ -62,11 +53,8 @@ func (in *input) module(i int32) (*module, error) {
 		return nil, refusal(in.quantErr)
 	}
 	m := in.siblings(i)
-	key, cacheable := in.signature(m)
-	in.known.mu.Lock()
-	match, ok := in.known.matches[key]
-	in.known.mu.Unlock()
-	if ok && cacheable {
+	kind := in.kinds()[i]
+	if match, ok := in.known.get(kind); ok {
 		m.match = match
 		return m, nil
 	}
@@ -82,13 +70,7 @@ func (in *input) module(i int32) (*module, error) {
 		match.Name = rel
 	}
 	m.match = match
-	if cacheable {
-		in.known.mu.Lock()
-		if len(in.known.matches) < maxRecognised {
-			in.known.matches[key] = match
-		}
-		in.known.mu.Unlock()
-	}
+	in.known.add(kind, match)
 	return m, nil
 }
 
@@ -144,35 +126,6 @@ func (in *input) fetchFacts(ctx context.Context) error {
 	return nil
 }
 
-// signature is everything that recognition depends on but the module's name; cacheable is false where facts or metadata matter.
-func (in *input) signature(m *module) (key string, cacheable bool) {
-	if in.quantConfig.ByModule() {
-		return "", false
-	}
-	suffixes := make([]string, 0, len(m.members))
-	for s := range m.members {
-		suffixes = append(suffixes, s)
-	}
-	slices.Sort(suffixes)
-	var b []byte
-	for _, s := range suffixes {
-		i := m.members[s]
-		if _, fact := in.facts[i]; fact || in.metadata[in.ref(i).Shard] != nil {
-			return "", false
-		}
-		t := in.source(i)
-		b = append(append(append(append(b, s...), ' '), t.DTypeName...), ' ')
-		for _, d := range t.Shape {
-			for ; d > 127; d >>= 7 {
-				b = append(b, byte(d)|128)
-			}
-			b = append(b, byte(d), ',')
-		}
-		b = append(b, 0)
-	}
-	return string(b), true
-}
-
 // groupOf is m as quant wants it.
 func (in *input) groupOf(m *module) quant.Group {
 	g := quant.Group{Module: m.name, Tensors: make(map[string]quant.Tensor, len(m.members)), Config: in.quantConfig}
@@ -188,23 +141,21 @@ func (in *input) groupOf(m *module) quant.Group {
 }
 
 // bf16 is the mapping of bf16/: quantized tensors dequantized under the names that the unquantized checkpoint has, their side tensors
-// gone, all others untouched. With all, plain floating tensors are narrowed to BF16 too.
+// gone, all others untouched. With all, plain floating tensors are narrowed to BF16 too. That no other tensor has a dequantized one's name
+// is for sums to say.
 func (in *input) bf16(all bool) mapping {
 	return func(i int32, emit func(tensor)) error {
 		t := in.source(i)
-		m, err := in.module(i)
+		match, err := in.matchOf(i)
 		if err != nil {
 			return err
 		}
-		_, suffix := quant.Split(t.Name)
+		module, suffix := quant.Split(t.Name)
 		switch {
-		case m.match == nil || !slices.Contains(m.match.Drop, suffix):
+		case match == nil || !slices.Contains(match.Drop, suffix):
 			emit(narrowed(t, all))
-		case m.match.Codec != nil && suffix == m.match.Inputs[0]:
-			if other, ok := in.Lookup(m.output()); ok && !in.dropped(m, in.number(other)) {
-				return absent(t.Name, "dequantizes to %s, which the release also has", m.output())
-			}
-			emit(in.dequantized(m))
+		case match.Codec != nil && suffix == match.Inputs[0]:
+			emit(in.dequantized(i, renamed(t.Name, module, match.Name), match))
 		}
 		return nil
 	}
@@ -218,6 +169,14 @@ func (in *input) dropped(m *module, i int32) bool {
 		}
 	}
 	return false
+}
+
+// renamed is module + rel, which most often is the name itself.
+func renamed(name, module, rel string) string {
+	if len(name) == len(module)+len(rel) && name[len(module):] == rel {
+		return name
+	}
+	return module + rel
 }
 
 // narrowed is t as it is, or with all its floating elements rounded to BF16.
@@ -243,12 +202,15 @@ func castOf(t release.Tensor) plan.Codec {
 	return quant.Cast(t.DTypeName, t.Shape)
 }
 
-func (in *input) dequantized(m *module) tensor {
-	codec := quant.Named(m.match.Codec, m.output)
+// dequantized is the tensor that match makes of the module of tensor i.
+func (in *input) dequantized(i int32, name string, match *quant.Match) tensor {
 	return tensor{
-		Tensor: safetensors.Tensor{Name: m.output(), DType: safetensors.BF16, Shape: m.match.Shape},
-		size:   codec.Len(),
+		Tensor: safetensors.Tensor{Name: name, DType: safetensors.BF16, Shape: match.Shape},
+		size:   match.Codec.Len(),
 		pieces: func() []plan.Piece {
+			m := in.siblings(i)
+			m.match = match
+			codec := quant.Named(match.Codec, m.output)
 			return []plan.Piece{plan.Decode{Codec: codec, Inputs: in.inputs(m), Size: codec.Len()}}
 		},
 	}
@@ -296,23 +258,19 @@ func (s *sums) add(x *sums) {
 
 // sumOf goes over the tensors [from, to).
 func (in *input) sumOf(s *sums, from, to int32) {
-	show := in.bf16(false)
+	each := contributions{in, in.bf16(false), map[[2]uint32]contribution{}}
 	for i := from; i < to; i++ {
 		ref := in.ref(i)
-		c, t := class(in.Role(ref)), in.Tensor(ref)
-		s.native[c] += bytesOf(t)
+		c := class(in.Role(ref))
+		s.native[c] += in.Shards[ref.Shard].Header.Bytes(int(ref.Index))
 		if c != resident && in.where[i].class == resident && s.orphan == "" {
-			s.orphan = t.Name
+			s.orphan = in.Tensor(ref).Name
 		}
-		err := show(i, func(out tensor) {
-			s.bf16[c] += out.size
-			if out.Name == t.Name && out.DType == t.DType {
-				out = narrowed(t, true)
-			}
-			s.all[c] += out.size
-		})
-		if err != nil && s.bad[c] == nil {
-			s.bad[c] = err
+		x := each.of(i)
+		s.bf16[c] += x.bf16
+		s.all[c] += x.all
+		if x.err != nil && s.bad[c] == nil {
+			s.bad[c] = x.err
 		}
 	}
 }

@@ -26,13 +26,15 @@ const (
 )
 
 // input is a release with what all views derive from it. A tensor is named by its number: tensors are counted over the shards in
-// order. It holds 12 bytes a tensor, and does not change once facts are fetched; sums and matrices are computed when they are first
+// order. It holds 20 bytes a tensor, and does not change once facts are fetched; kinds, sums and matrices are computed when they are first
 // asked for.
 type input struct {
 	*release.Release
-	base  []int32 // base[s] is the number of the first tensor of shard s; one more entry at the end
-	next  []int32 // next[i] is the tensor after i of the same module; the last one's is the first
-	where []place // where[i] is the expert part that tensor i holds
+	base  []int32         // base[s] is the number of the first tensor of shard s; one more entry at the end
+	next  []int32         // next[i] is the tensor after i of the same module; the last one's is the first
+	where []place         // where[i] is the expert part that tensor i holds
+	form  []uint32        // form[i] stands for suffix, dtype and shape of tensor i
+	kinds func() []uint32 // the kind of every tensor's module, once facts are known
 
 	unsafe      int    // tensors whose names cannot stand in a path
 	unsafeFirst string // the first of them
@@ -40,6 +42,7 @@ type input struct {
 	quantConfig quant.Config
 	quantErr    error               // nothing can be recognised: the declaration is malformed, or facts are too large
 	metadata    []map[string]string // by shard, nil where it says no more than the framework
+	anyMetadata bool                // some is not nil
 	factual     []int32             // tensors whose suffix says that their content may be needed
 	facts       map[int32][]byte    // that content
 	known       recognised
@@ -57,7 +60,7 @@ type place struct {
 // newInput indexes a release.
 func newInput(r *release.Release) *input {
 	in := &input{Release: r, base: make([]int32, len(r.Shards)+1), metadata: make([]map[string]string, len(r.Shards))}
-	in.known.matches = map[string]*quant.Match{}
+	in.known.matches = map[uint32]*quant.Match{}
 	for s := range r.Shards {
 		in.base[s+1] = in.base[s] + int32(r.Shards[s].Header.Len())
 	}
@@ -65,13 +68,14 @@ func newInput(r *release.Release) *input {
 	in.where = make([]place, len(in.next))
 	in.locate(routed, r.Experts)
 	in.locate(mtp, r.MTP)
+	in.kinds = sync.OnceValue(in.sortModules)
 	in.sums = sync.OnceValue(in.sum)
 	for _, c := range []class{routed, mtp} {
 		in.matrices[c] = sync.OnceValues(func() ([]blockPart, error) { return in.bf16Parts(in.experts(c)) })
 	}
 	for s := range r.Shards {
 		if md := r.Shards[s].Header.Metadata(); len(md) > 1 || len(md) == 1 && md["format"] == "" {
-			in.metadata[s] = md
+			in.metadata[s], in.anyMetadata = md, true
 		}
 	}
 	in.quantConfig, in.quantErr = quant.FindConfig(in.Files)
@@ -95,18 +99,22 @@ func (in *input) scaledF8() bool {
 	return false
 }
 
-// rings links the tensors of each module, and notes those whose content recognition may need.
+// rings links the tensors of each module, sorts them by form, and notes those whose content recognition may need.
 func (in *input) rings() []int32 {
 	isFact := map[string]bool{}
 	for _, s := range quant.Suffixes() {
 		isFact[s.Suffix] = s.Fact
 	}
 	next := make([]int32, in.base[len(in.Shards)])
+	in.form = make([]uint32, len(next))
+	forms := former{shard: map[formKey]uint32{}, all: map[string]uint32{}}
 	last := make(map[string]int32, len(next)/2)
 	for s := range in.Shards {
-		for k := range in.Shards[s].Header.Len() {
+		h := in.Shards[s].Header
+		clear(forms.shard)
+		for k := range h.Len() {
 			i := in.base[s] + int32(k)
-			name := in.Shards[s].Header.At(k).Name
+			name := h.Name(k)
 			if !safePath(name) {
 				in.noteUnsafe(name)
 			}
@@ -114,6 +122,7 @@ func (in *input) rings() []int32 {
 			if isFact[suffix] {
 				in.factual = append(in.factual, i)
 			}
+			in.form[i] = forms.of(h, k, suffix)
 			if prev, ok := last[module]; ok {
 				next[i], next[prev] = next[prev], i
 			} else {

@@ -112,15 +112,24 @@ func (d *layers) list() (plan.Dir, error) {
 
 // safePath says whether every dotted component of a tensor's name may stand in a path: 1 to 200 letters, digits and _+@-.
 func safePath(name string) bool {
-	for _, part := range strings.Split(name, ".") {
-		if len(part) == 0 || len(part) > 200 {
+	long := 0 // of the component
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '.' && long > 0:
+			long = 0
+		case long == 200 || !inPath[c]:
 			return false
-		}
-		for i := range len(part) {
-			if !isAlnum(part[i]) && strings.IndexByte("_+@-", part[i]) < 0 {
-				return false
-			}
+		default:
+			long++
 		}
 	}
-	return true
+	return long > 0
 }
+
+// inPath has the bytes of a component.
+var inPath = func() (ok [256]bool) {
+	for c := range ok {
+		ok[c] = isAlnum(byte(c)) || strings.IndexByte("_+@-", byte(c)) >= 0
+	}
+	return ok
+}()

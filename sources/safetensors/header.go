@@ -58,6 +58,15 @@ func (h *Header) At(i int) Tensor {
 	return t
 }
 
+// Name is the name of the i-th tensor.
+func (h *Header) Name(i int) string { return h.name(i) }
+
+// Bytes is the length of the i-th tensor.
+func (h *Header) Bytes(i int) int64 { return int64(h.begins[i+1] - h.begins[i]) }
+
+// Kind is a number that tensors of this header have in common exactly if they have dtype and shape in common (as the text has it).
+func (h *Header) Kind(i int) uint32 { return h.kinds[i] }
+
 func (h *Header) name(i int) string { return h.names[h.nameAt[i]:h.nameAt[i+1]] }
 
 // Find is the number of the tensor of that name.
