@@ -6,7 +6,7 @@ import "golang.org/x/sys/unix"
 // seconds a gigabyte on some: it would be measured in place of the programs that take memory first. What was let go of a moment ago is quick.
 type ballast []byte
 
-const ballastSize = 3 << 30
+const ballastSize = 2 << 30
 
 // take takes and touches the memory.
 func (x *ballast) take() error {

@@ -163,7 +163,8 @@ func (b *bench) run(env []string, program string, args ...string) ([]byte, error
 	c.Env, c.Stdout, c.Stderr = append(cleanEnv(), env...), &out, &errs
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := c.Run(); err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		return nil, fmt.Errorf("%s %s: %w: %s", filepath.Base(program), args[0], err, lines[len(lines)-1])
 	}
 	return out.Bytes(), nil
 }

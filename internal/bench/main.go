@@ -102,7 +102,7 @@ func favour(nice string) (back func()) {
 func (b *bench) rounds(only *regexp.Regexp) error {
 	for r := range b.opt.rounds {
 		for _, w := range workloads() {
-			if !only.MatchString(w.name) {
+			if !only.MatchString(w.name) || w.once && r > 0 {
 				continue
 			}
 			b.note("round %d of %d: %s", r+1, b.opt.rounds, w.name)

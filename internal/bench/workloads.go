@@ -13,27 +13,28 @@ import (
 type workload struct {
 	name, what string
 	run        func(*bench) error
+	once       bool // not in every round
 }
 
 func workloads() []workload {
 	return []workload{
-		{"floors", "memcpy, page cache of the disk's file system, raw socket", floors},
-		{"kernels", "decoding and encoding on one core, beside a copy", (*bench).kernelRates},
-		{"sequential", "cold, 1 MiB reads with the kernel's default read-ahead; mapped in the order of tensors", sequential},
-		{"shapes", "cold sequential at other latencies and rates", shapes},
-		{"rivals", "the same with rclone, hf-mount, huggingface_hub, where installed", rivals},
-		{"tensors", "cold, random tensors of a mapped file", randomTensors},
-		{"faults", "2,000 random 4 KiB faults of a mapped file", faults},
-		{"experts", "cold, random whole experts of 2.7 and 17.5 MB by pread, O_DIRECT and mapped", experts},
-		{"processes", "cold, 8 processes read one file", processes},
-		{"preads", "cold, 64 random 1 MiB preads at the same time", preads},
-		{"warm", "from the disk cache, and again from the page cache", warm},
-		{"view", "the BF16 view beside the release's file, from the disk cache", view},
-		{"packed", "the BF16 view of tensors packed by columns, with twice the largest as memory", packed},
-		{"second-mount", "of 287,119 tensors", secondMount},
-		{"resident", "cold, the resident part alone", resident},
-		{"cp", "cold, weightfs cp of the BF16 view", cpView},
-		{"budget", "little memory: 64 MiB, and 64 streams on 8 MiB", budget},
+		{name: "floors", what: "memcpy, page cache of the disk's file system, raw socket", run: floors},
+		{name: "kernels", what: "decoding and encoding on one core, beside a copy", run: (*bench).kernelRates},
+		{name: "sequential", what: "cold, 1 MiB reads with the kernel's default read-ahead; mapped in the order of tensors", run: sequential},
+		{name: "shapes", what: "cold sequential at other latencies and rates", run: shapes, once: true},
+		{name: "rivals", what: "the same with rclone, hf-mount, huggingface_hub, where installed", run: rivals},
+		{name: "tensors", what: "cold, random tensors of a mapped file", run: randomTensors},
+		{name: "faults", what: "2,000 random 4 KiB faults of a mapped file", run: faults},
+		{name: "experts", what: "cold, random whole experts of 2.7 and 17.5 MB by pread, O_DIRECT and mapped", run: experts},
+		{name: "processes", what: "cold, 8 processes read one file", run: processes},
+		{name: "preads", what: "cold, 64 random 1 MiB preads at the same time", run: preads},
+		{name: "warm", what: "from the disk cache, and again from the page cache", run: warm},
+		{name: "view", what: "the BF16 view beside the release's file, from the disk cache", run: view},
+		{name: "packed", what: "the BF16 view of tensors packed by columns, with twice the largest as memory", run: packed},
+		{name: "second-mount", what: "of 287,119 tensors", run: secondMount},
+		{name: "resident", what: "cold, the resident part alone", run: resident},
+		{name: "cp", what: "cold, weightfs cp of the BF16 view", run: cpView},
+		{name: "budget", what: "little memory: 64 MiB, and 64 streams on 8 MiB", run: budget},
 	}
 }
 
