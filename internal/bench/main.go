@@ -81,6 +81,9 @@ func run(o options) error {
 	}
 	err = b.rounds(only)
 	b.cleanUp()
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
 	if err != nil {
 		return err
 	}

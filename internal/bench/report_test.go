@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRowJudgesMedianOfRatios(t *testing.T) {
+	b := &bench{samples: map[string][]float64{"a": {1, 8, 3}, "b": {2, 10, 3}, "c": {0, 0, 1}}}
+	for _, x := range []struct {
+		w        want
+		measured bool
+		ratio    float64
+		ok       bool
+	}{
+		{want{num: "a", den: "b", atLeast: 0.8}, true, 0.8, true}, // 0.5, 0.8, 1
+		{want{num: "a", den: "b", atLeast: 0.81}, true, 0.8, false},
+		{want{num: "a", den: "b", atMost: 0.8}, true, 0.8, true},
+		{want{num: "a", atMost: 2.9}, true, 0, false}, // the median is 3
+		{want{num: "c", exactly: true}, true, 0, true},
+		{want{num: "a", den: "missing", atLeast: 1}, false, 0, false},
+		{want{num: "missing", atLeast: 1}, false, 0, false},
+	} {
+		r, measured := b.row(x.w)
+		if measured != x.measured || r.Ratio != x.ratio || measured && *r.OK != x.ok {
+			t.Errorf("%+v: %+v %v", x.w, r, measured)
+		}
+	}
+	if r, _ := b.row(want{num: "a", den: "b"}); r.OK != nil || r.Bound != "" {
+		t.Errorf("a row without a bound is judged: %+v", r)
+	}
+}
+
+func TestBetween(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.md")
+	write := func(s string) {
+		if err := os.WriteFile(path, []byte(s), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("head\n" + begin + "\nold\n" + end + "\ntail\n")
+	for range 2 { // what it wrote it can replace
+		if err := between(path, "new\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, _ := os.ReadFile(path)
+	if want := "head\n" + begin + "\n\nnew\n\n" + end + "\ntail\n"; string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	write("no markers\n")
+	if err := between(path, "new\n"); err == nil {
+		t.Error("a file without markers is written")
+	}
+}
+
+// TestEveryBoundIsMeasured: names of samples that bounds speak of are names that some workload adds.
+func TestEveryBoundIsMeasured(t *testing.T) {
+	var source strings.Builder
+	for _, f := range []string{"workloads.go", "experts.go", "cached.go", "kernels.go", "rivals.go"} {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(text)
+	}
+	for _, w := range wants() {
+		last := w.num[strings.LastIndex(w.num, " ")+1:]
+		if !strings.Contains(source.String(), last) {
+			t.Errorf("nobody measures %q", w.num)
+		}
+	}
+}
+
+// TestReaders: every way to read gives all bytes that were asked for, and one part a file or range.
+func TestReaders(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	const size = 5<<20 + 123
+	if _, err := writeFile(path, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, size); err != nil {
+		t.Fatal(err)
+	}
+	spans := []span{{5, 10}, {1 << 20, 3<<20 + 1}, {size - 1, size}}
+	for _, x := range []struct {
+		j     job
+		bytes int64
+		parts int
+	}{
+		{job{Op: "read", Path: path}, size, 0},
+		{job{Op: "read", Path: path, Map: true}, size, 0},
+		{job{Op: "read", Path: path, Size: 1000}, 1000, 0},
+		{job{Op: "files", Paths: []string{path, path}}, 2 * size, 2},
+		{job{Op: "ranges", Path: path, Ranges: spans}, 5 + 2<<20 + 1 + 1, 3},
+		{job{Op: "ranges", Path: path, Ranges: spans, Threads: 3}, 5 + 2<<20 + 1 + 1, 3},
+		{job{Op: "ranges", Path: path, Ranges: spans, Map: true, Random: true}, 5 + 2<<20 + 1 + 1, 3},
+	} {
+		r, err := x.j.do()
+		if err != nil || r.Bytes != x.bytes || len(r.Parts) != x.parts || r.seconds() <= 0 {
+			t.Errorf("%+v: %d bytes in %d parts, %v", x.j, r.Bytes, len(r.Parts), err)
+		}
+	}
+}
