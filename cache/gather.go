@@ -17,6 +17,27 @@ func (f *Files) Gather(ctx context.Context, reads []plan.Read, ahead []plan.Span
 		return err
 	}
 	defer f.cache.leave()
+	return f.gather(&gather{f: f, ctx: ctx}, reads, ahead)
+}
+
+// Hold is Gather, but lends the memory of cells to reads that permit it: they stay where they are until release is called.
+func (f *Files) Hold(ctx context.Context, reads []plan.Read, ahead []plan.Span) (release func(), err error) {
+	if err := f.cache.enter(); err != nil {
+		return func() {}, err
+	}
+	g := &gather{f: f, ctx: ctx, lend: true}
+	if err := f.gather(g, reads, ahead); err != nil || len(g.held) == 0 {
+		f.cache.leave()
+		return func() {}, err
+	}
+	return func() {
+		f.cache.mem.release(g.held...)
+		f.cache.leave()
+	}, nil
+}
+
+func (f *Files) gather(g *gather, reads []plan.Read, ahead []plan.Span) error {
+	ctx := g.ctx
 	if err := f.checkSpans(reads, ahead); err != nil {
 		return err
 	}
@@ -33,8 +54,9 @@ func (f *Files) Gather(ctx context.Context, reads []plan.Read, ahead []plan.Span
 		}
 		return nil
 	}
-	g := gather{f: f, ctx: ctx, ahead: ahead}
+	g.ahead = ahead
 	batches := split(joined(want), f.cache.mem.maxGather())
+	g.lend = g.lend && len(batches) == 1 // nobody holds some cells while waiting for memory for others
 	for i := range batches {
 		g.want = batches[i]
 		g.later = batches[i+1:]
@@ -198,6 +220,9 @@ type gather struct {
 	disk   []claim // those that this gather reads from disk
 	fetch  []claim // cells to fetch, demanded or ahead
 	err    error   // a cell that failed a moment ago
+
+	lend bool    // the cells stay pinned, and stand in for what reads permit
+	held []*cell // those
 }
 
 // claim is a pending cell and the file of this release that it is fetched from.
@@ -216,13 +241,20 @@ func (g *gather) do(reads []plan.Read) error {
 	if g.err != nil {
 		return g.err
 	}
-	defer mem.release(g.cells...)
+	defer func() {
+		if g.held == nil {
+			mem.release(g.cells...)
+		}
+	}()
 	g.readDisk()
 	if err := g.await(); err != nil {
 		return err
 	}
-	for _, r := range reads {
-		g.copy(r)
+	for i := range reads {
+		g.copy(&reads[i])
+	}
+	if g.lend {
+		g.held = g.cells
 	}
 	return nil
 }
@@ -451,7 +483,7 @@ func (g *gather) await() error {
 }
 
 // copy fills the part of a read that lies in the cells of this batch.
-func (g *gather) copy(r plan.Read) {
+func (g *gather) copy(r *plan.Read) {
 	if len(r.Dst) == 0 {
 		return
 	}
@@ -469,14 +501,20 @@ func (g *gather) copy(r plan.Read) {
 	}
 }
 
-// copyCells copies the bytes [start, end) of the file out of the cells of one extent.
-func (g *gather) copyCells(r plan.Read, cells []*cell, start, end int64) {
+// copyCells copies the bytes [start, end) of the file out of the cells of one extent, or lends them.
+func (g *gather) copyCells(r *plan.Read, cells []*cell, start, end int64) {
 	g.f.cache.stats.served.Add(end - start)
 	base := cells[0].index
 	for start < end {
 		c := cells[start>>cellLog2-base]
-		n := copy(r.Dst[start-r.Span.Start:end-r.Span.Start], c.buf[start-c.index<<cellLog2:])
-		start += int64(n)
+		from := c.buf[start-c.index<<cellLog2:]
+		from = from[:min(int64(len(from)), end-start)]
+		if g.lend && r.Lend {
+			r.Held = append(r.Held, plan.Held{At: start - r.Span.Start, Bytes: from})
+		} else {
+			copy(r.Dst[start-r.Span.Start:], from)
+		}
+		start += int64(len(from))
 	}
 }
 

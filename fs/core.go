@@ -179,12 +179,27 @@ func readLive(data, p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// read is the one way to a file's bytes. Failures are written to the log.
+// read reads into dst.
 func (f *FS) read(ctx context.Context, at *place, p *plan.Plan, dst []byte, off int64) (int, error) {
 	n, err := at.tree.Reader.ReadAt(ctx, p, dst, off)
-	n, err = reply(n, err, p.Size, off, len(dst))
+	return f.answer(at, n, err, p.Size, off, len(dst))
+}
+
+// readVector reads into dst, except for what is in memory anyway. The caller releases the vector.
+func (f *FS) readVector(ctx context.Context, at *place, p *plan.Plan, dst []byte, off int64) (plan.Vector, error) {
+	v, err := at.tree.Reader.ReadVector(ctx, p, dst, off)
+	if _, err := f.answer(at, v.Len(), err, p.Size, off, len(dst)); err != nil && err != io.EOF {
+		v.Release()
+		return plan.Vector{}, err
+	}
+	return v, nil
+}
+
+// answer is what becomes of every read of a file's bytes. Failures are written to the log.
+func (f *FS) answer(at *place, n int, err error, size, off int64, asked int) (int, error) {
+	n, err = reply(n, err, size, off, asked)
 	if err != nil && err != io.EOF {
-		err = fmt.Errorf("read %s [%d, %d): %w", at.path, off, off+int64(len(dst)), err)
+		err = fmt.Errorf("read %s [%d, %d): %w", at.path, off, off+int64(asked), err)
 		f.failed(err)
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -17,6 +18,8 @@ import (
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"weightfs/fs/plan"
 )
 
 // forEver is the timeout of what never changes.
@@ -246,22 +249,34 @@ func (n *node) Read(ctx context.Context, h fusefs.FileHandle, dst []byte, off in
 	defer n.door.fs.stats.replying.Add(-int64(len(dst)))
 	ctx, cancel := n.door.request(ctx)
 	defer cancel()
-	k, err := n.door.fs.readPlace(ctx, n.at, dst, off)
-	if err != nil && err != io.EOF {
+	v, err := n.door.fs.readPlace(ctx, n.at, dst, off)
+	if err != nil {
 		return nil, errno(err)
 	}
-	return fuse.ReadResultData(dst[:k]), 0
+	return &lent{v, v.Len()}, 0
 }
 
 // readPlace reads a file whose plan may have to be made again.
-func (f *FS) readPlace(ctx context.Context, at *place, dst []byte, off int64) (int, error) {
+func (f *FS) readPlace(ctx context.Context, at *place, dst []byte, off int64) (plan.Vector, error) {
 	open, err := f.plans.open(ctx, at)
 	if err != nil {
 		f.failed(fmt.Errorf("open %s: %w", at.path, err))
-		return 0, err
+		return plan.Vector{}, err
 	}
-	return f.read(ctx, at, open.plan, dst, off)
+	return f.readVector(ctx, at, open.plan, dst, off)
 }
+
+// lent is a reply whose bytes stay where they are until it is sent.
+type lent struct {
+	v    plan.Vector
+	size int
+}
+
+func (r *lent) Size() int                       { return r.size }
+func (r *lent) Slices() ([][]byte, fuse.Status) { return r.v.Parts, fuse.OK }
+func (r *lent) Done()                           { r.v.Release() }
+
+func (r *lent) Bytes([]byte) ([]byte, fuse.Status) { return bytes.Join(r.v.Parts, nil), fuse.OK }
 
 // Statfs has the sizes of the releases: a file system that is full.
 func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {

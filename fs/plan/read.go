@@ -39,13 +39,10 @@ func (r *Reader) ReadAt(ctx context.Context, p *Plan, dst []byte, off int64) (in
 	if n == 0 {
 		return 0, eof
 	}
-	step := int64(maxStep)
-	if m := r.Store.MaxGather(); m > 0 {
-		step = min(step, m)
-	}
+	step := r.step()
 	for done := int64(0); done < n; {
 		k := min(step, n-done)
-		if err := r.read(ctx, p, dst[done:done+k], off+done); err != nil {
+		if err := r.read(ctx, p, dst[done:done+k], off+done, r.gather); err != nil {
 			return 0, err
 		}
 		done += k
@@ -53,8 +50,19 @@ func (r *Reader) ReadAt(ctx context.Context, p *Plan, dst []byte, off int64) (in
 	return int(n), eof
 }
 
+// step is how much of a request is resolved and gathered at once.
+func (r *Reader) step() int64 {
+	if m := r.Store.MaxGather(); m > 0 {
+		return min(maxStep, m)
+	}
+	return maxStep
+}
+
+// gatherer has the bytes of reads, and asks for ahead.
+type gatherer func(ctx context.Context, reads []Read, ahead []Span) error
+
 // read fills dst, which lies inside the file: resolve, gather, fill.
-func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64) error {
+func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64, gather gatherer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
@@ -63,7 +71,7 @@ func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64) error
 	defer r.putJob(j)
 	j.resolve(p, 0, off, dst)
 	j.place()
-	if err := r.gather(ctx, j.reads, ahead); err != nil {
+	if err := gather(ctx, j.reads, ahead); err != nil {
 		return err
 	}
 	if err := j.fill(); err != nil {
@@ -118,8 +126,8 @@ func split(reads []Read, limit int64) (batch, rest []Read) {
 		if k == 0 {
 			return reads[:i], reads[i:]
 		}
-		batch = append(append(batch, reads[:i]...), Read{x.Span.Sub(0, k), x.Dst[:k]})
-		rest = append(append(rest, Read{x.Span.Sub(k, n-k), x.Dst[k:]}), reads[i+1:]...)
+		batch = append(append(batch, reads[:i]...), Read{Span: x.Span.Sub(0, k), Dst: x.Dst[:k]})
+		rest = append(append(rest, Read{Span: x.Span.Sub(k, n-k), Dst: x.Dst[k:]}), reads[i+1:]...)
 		return batch, rest
 	}
 	return reads, nil

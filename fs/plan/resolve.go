@@ -103,7 +103,7 @@ func (j *job) piece(x Piece, at, off int64, dst []byte) {
 			j.renders = append(j.renders, render{x, at, off, dst})
 		}
 	case Copy:
-		j.reads = append(j.reads, Read{x.Span.Sub(off, int64(len(dst))), dst})
+		j.reads = append(j.reads, Read{Span: x.Span.Sub(off, int64(len(dst))), Dst: dst, Lend: true, at: at + off})
 	case Rows:
 		j.rows(x, off, dst)
 	case Decode:
@@ -132,7 +132,7 @@ func (j *job) rows(x Rows, off int64, dst []byte) {
 	for len(dst) > 0 {
 		i, in := off/row, off%row
 		n := min(int64(len(dst)), row-in)
-		j.reads = append(j.reads, Read{x.row(i).Sub(in, n), dst[:n:n]})
+		j.reads = append(j.reads, Read{Span: x.row(i).Sub(in, n), Dst: dst[:n:n]})
 		dst, off = dst[n:], off+n
 	}
 }

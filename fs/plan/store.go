@@ -12,6 +12,23 @@ var ErrBadInput = errors.New("impossible input")
 type Read struct {
 	Span Span
 	Dst  []byte
+	// Lend says that a [Holder] may lend its own memory in Held in place of parts of Dst.
+	Lend bool
+	Held []Held
+	at   int64 // where Dst is in the file, if Lend is set
+}
+
+// Held is memory of a store that stands in for Dst[At : At+len(Bytes)].
+type Held struct {
+	At    int64
+	Bytes []byte
+}
+
+// Holder is a store that can lend its memory.
+type Holder interface {
+	Store
+	// Hold is Gather, but may lend its memory for reads that permit it, until release is called. release is never nil.
+	Hold(ctx context.Context, reads []Read, ahead []Span) (release func(), err error)
 }
 
 // Store has the bytes of the source files.
