@@ -3,6 +3,7 @@ package release
 import (
 	"fmt"
 	"hash/maphash"
+	"math"
 	"math/bits"
 )
 
@@ -10,7 +11,9 @@ import (
 // in the headers.
 type nameIndex struct {
 	first []uint32 // first[s] is the number of the first tensor of shard s; one more entry at the end: the total
-	slots []uint32 // open addressing with linear probing: 0 is free, else number+1
+	// slots is a table of open addressing with linear probing: 0 is free, else a name's number+1 in the lower half and 32 bits of its
+	// hash in the upper one, so that other names are passed by without a look at them.
+	slots []uint64
 	seed  maphash.Seed
 }
 
@@ -20,18 +23,18 @@ func newNameIndex(shards []Shard) (nameIndex, error) {
 	for _, s := range shards {
 		x.first = append(x.first, x.first[len(x.first)-1]+uint32(s.Header.Len()))
 	}
-	x.slots = make([]uint32, x.total()+x.total()/3+1)
+	x.slots = make([]uint64, x.total()+x.total()/3+1)
 	for s := range shards {
 		for i := range shards[s].Header.Len() {
 			ref := Ref{int32(s), int32(i)}
-			name := shards[s].Header.At(i).Name
-			slot := x.slot(shards, name)
+			name := shards[s].Header.Name(i)
+			slot, tag := x.slot(shards, name)
 			if x.slots[slot] != 0 {
-				other := x.ref(x.slots[slot] - 1)
+				other := x.ref(uint32(x.slots[slot]) - 1)
 				return nameIndex{}, fmt.Errorf("%w: tensor %s is in two shards, %s and %s; a copy that is cut for tensor parallelism is not one set of weights",
 					ErrBadRelease, quoted(name), quoted(shards[other.Shard].Path), quoted(shards[s].Path))
 			}
-			x.slots[slot] = x.number(ref) + 1
+			x.slots[slot] = tag | uint64(x.number(ref)+1)
 		}
 	}
 	return x, nil
@@ -54,28 +57,32 @@ func (x *nameIndex) ref(number uint32) Ref {
 	return Ref{int32(lo), int32(number - x.first[lo])}
 }
 
-// slot is where name stands, or the free slot where it would.
-func (x *nameIndex) slot(shards []Shard, name string) uint64 {
+// slot is where name stands, or the free slot where it would, and the upper half of what stands there.
+func (x *nameIndex) slot(shards []Shard, name string) (slot, tag uint64) {
 	n := uint64(len(x.slots))
-	s, _ := bits.Mul64(maphash.String(x.seed, name), n)
-	for x.slots[s] != 0 {
-		if ref := x.ref(x.slots[s] - 1); shards[ref.Shard].Header.At(int(ref.Index)).Name == name {
-			break
+	hash := maphash.String(x.seed, name)
+	slot, low := bits.Mul64(hash, n)
+	tag = low &^ math.MaxUint32
+	for x.slots[slot] != 0 {
+		if v := x.slots[slot]; v&^math.MaxUint32 == tag {
+			if ref := x.ref(uint32(v) - 1); shards[ref.Shard].Header.Name(int(ref.Index)) == name {
+				break
+			}
 		}
-		if s++; s == n {
-			s = 0
+		if slot++; slot == n {
+			slot = 0
 		}
 	}
-	return s
+	return slot, tag
 }
 
 func (x *nameIndex) lookup(shards []Shard, name string) (Ref, bool) {
 	if len(x.slots) == 0 {
 		return Ref{}, false
 	}
-	s := x.slots[x.slot(shards, name)]
-	if s == 0 {
+	slot, _ := x.slot(shards, name)
+	if x.slots[slot] == 0 {
 		return Ref{}, false
 	}
-	return x.ref(s - 1), true
+	return x.ref(uint32(x.slots[slot]) - 1), true
 }

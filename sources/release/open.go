@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,15 +31,21 @@ func Open(ctx context.Context, l *sources.Listing, r Reader) (*Release, error) {
 	if rel.names, err = newNameIndex(rel.Shards); err != nil {
 		return nil, err
 	}
-	if indexText != nil {
-		if err := rel.compareIndex(indexText); err != nil {
-			return nil, err
-		}
-	}
+	at := len(rel.Notes)
 	if err := rel.config(ctx); err != nil {
 		return nil, err
 	}
+	var work sync.WaitGroup
+	var odd []string
+	if indexText != nil {
+		work.Go(func() { odd, err = rel.compareIndex(indexText) })
+	}
 	rel.classify()
+	work.Wait()
+	if err != nil {
+		return nil, err
+	}
+	rel.Notes = slices.Insert(rel.Notes, at, odd...)
 	return rel, nil
 }
 
@@ -113,7 +121,8 @@ func malformed(err error) bool {
 }
 
 // compareIndex notes where index and headers disagree; the headers are right. An index that names a tensor twice is an error.
-func (rel *Release) compareIndex(text []byte) error {
+// It changes nothing.
+func (rel *Release) compareIndex(text []byte) (odd []string, err error) {
 	shardOf := map[string]int32{}
 	for i, s := range rel.Shards {
 		shardOf[s.Path] = int32(i)
@@ -121,7 +130,8 @@ func (rel *Release) compareIndex(text []byte) error {
 	var missing, moved, unnamed notes
 	seen := make([]bool, rel.Len())
 	size, err := scanIndex(text, func(tensor, shard []byte) error {
-		ref, ok := rel.Lookup(string(tensor))
+		said, known := shardOf[string(shard)]
+		ref, ok := rel.indexed(said, known, tensor)
 		if !ok {
 			missing.add("index %s names tensor %s in shard %s, whose header does not have it", rel.Index, quoted(string(tensor)), quoted(string(shard)))
 			return nil
@@ -131,14 +141,14 @@ func (rel *Release) compareIndex(text []byte) error {
 			return fmt.Errorf("tensor %s occurs twice", quoted(string(tensor)))
 		}
 		seen[n] = true
-		if shardOf[string(shard)] != ref.Shard {
+		if !known || said != ref.Shard {
 			moved.add("index %s names tensor %s in shard %s, but it is in %s", rel.Index, quoted(string(tensor)), quoted(string(shard)),
 				quoted(rel.Shards[ref.Shard].Path))
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: index %s: %w", ErrBadRelease, rel.Index, err)
+		return nil, fmt.Errorf("%w: index %s: %w", ErrBadRelease, rel.Index, err)
 	}
 	for n, ok := range seen {
 		if !ok {
@@ -146,13 +156,23 @@ func (rel *Release) compareIndex(text []byte) error {
 			unnamed.add("index %s does not name tensor %s, which is in shard %s", rel.Index, quoted(t.Name), quoted(rel.Listing.Files[t.File].Path))
 		}
 	}
-	rel.Notes = append(rel.Notes, missing.list("tensors that no header has")...)
-	rel.Notes = append(rel.Notes, moved.list("tensors in another shard than the index says")...)
-	rel.Notes = append(rel.Notes, unnamed.list("tensors that the index does not name")...)
+	odd = append(odd, missing.list("tensors that no header has")...)
+	odd = append(odd, moved.list("tensors in another shard than the index says")...)
+	odd = append(odd, unnamed.list("tensors that the index does not name")...)
 	if size >= 0 && size != rel.Bytes() {
-		rel.Notes = append(rel.Notes, fmt.Sprintf("index %s says total_size %d, the tensors have %d bytes", rel.Index, size, rel.Bytes()))
+		odd = append(odd, fmt.Sprintf("index %s says total_size %d, the tensors have %d bytes", rel.Index, size, rel.Bytes()))
 	}
-	return nil
+	return odd, nil
+}
+
+// indexed finds a tensor that an index names: in the shard where the index has it, whose names are few, else in any.
+func (rel *Release) indexed(shard int32, known bool, tensor []byte) (Ref, bool) {
+	if known {
+		if k, ok := rel.Shards[shard].Header.Find(string(tensor)); ok {
+			return Ref{shard, int32(k)}, true
+		}
+	}
+	return rel.Lookup(string(tensor))
 }
 
 // config reads config.json (params.json where there is none) and the quantization side files. A malformed one is noted; only a

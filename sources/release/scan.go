@@ -188,12 +188,12 @@ func (s *scanner) str() ([]byte, error) {
 	if err := s.expect('"'); err != nil {
 		return nil, s.fail("expected a string")
 	}
-	start := s.i
+	start, ascii := s.i, true
 	for ; s.i < len(s.b); s.i++ {
 		switch c := s.b[s.i]; {
 		case c == '"':
 			text := s.b[start:s.i]
-			if !utf8.Valid(text) {
+			if !ascii && !utf8.Valid(text) {
 				return nil, s.fail("string is not UTF-8")
 			}
 			s.i++
@@ -202,6 +202,8 @@ func (s *scanner) str() ([]byte, error) {
 			return s.escaped(start)
 		case c < 0x20:
 			return nil, s.fail("control character in a string")
+		case c >= utf8.RuneSelf:
+			ascii = false
 		}
 	}
 	return nil, s.fail("string does not end")
