@@ -48,6 +48,8 @@ type Options struct {
 	Fetches int
 	// Now is the clock that ages what is remembered, time.Now by default.
 	Now func() time.Time
+	// Sealed refuses files that are not sealed: see [Files.Seal].
+	Sealed bool
 	// Log gets what a user may want to know afterwards, at most a few lines a minute. Default: none.
 	Log *slog.Logger
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"encoding/hex"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weightfs/sources"
@@ -15,6 +16,7 @@ type content struct {
 	sha256 bool // the ID is the SHA-256 of the bytes
 	load   sync.Once
 	blobs  []*diskBlob // where its cells are on disk; the first is the one that is written
+	seal   atomic.Pointer[seal]
 
 	// Guarded by memory.mu.
 	cells   table
@@ -36,7 +38,10 @@ func (c *Cache) contentOf(id sources.ID, e *sources.Entry) *content {
 		c.contents[id] = ct
 	}
 	c.mu.Unlock()
-	ct.load.Do(func() { ct.blobs = c.disk.open(id, e.Size) })
+	ct.load.Do(func() {
+		ct.seal.Store(c.disk.loadSeal(id, e.Size))
+		ct.blobs = c.disk.open(id, e.Size)
+	})
 	c.verifyIfComplete(ct)
 	return ct
 }
@@ -127,7 +132,21 @@ func (ct *content) readCells(first int64, bufs [][]byte) (good []bool) {
 			}
 		}
 	}
+	for i, p := range bufs {
+		if good[i] && !ct.right(first+int64(i), p) {
+			good[i] = false
+			ct.forget(first+int64(i), p)
+		}
+	}
 	return good
+}
+
+// forget drops a cell that has its checksum on disk but is not the sealed one.
+func (ct *content) forget(i int64, p []byte) {
+	for _, b := range ct.blobs {
+		b.store.stats.badCells.Add(1)
+		b.forget(i, checksum(p))
+	}
 }
 
 func buffers(cells []*cell) [][]byte {

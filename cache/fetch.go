@@ -16,6 +16,7 @@ type run struct {
 	file  *file
 	cells []*cell
 	ctx   context.Context // of the reader that started it, without its end
+	wrong int             // cells that came and were not the sealed ones
 	of    *runs
 
 	// Guarded by memory.mu.
@@ -156,6 +157,9 @@ func (r *run) stream(ctx context.Context, w *writer, b *bound) error {
 		w.cache.stats.fetched.Add(int64(n))
 		if err != nil {
 			return r.short(x, n, err)
+		}
+		if !x.content.right(x.index, x.buf) {
+			return r.unsealed(x)
 		}
 		b.progress()
 		w.add(x)

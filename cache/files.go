@@ -105,6 +105,11 @@ func (x *file) get(ctx context.Context) (*opened, error) {
 		}
 		defer c.leave()
 		o, err := x.openNow(context.WithoutCancel(ctx))
+		if err == nil {
+			if err = x.sealed(o); err != nil {
+				o.blob.Close()
+			}
+		}
 		if err != nil {
 			x.mu.Lock()
 			x.failed = failure{err, c.opt.Now().Add(c.opt.Bad)}
@@ -164,8 +169,10 @@ func (x *file) recent() error {
 
 func (x *file) openNow(ctx context.Context) (*opened, error) {
 	c := x.owner.cache
-	if local := openHub(c.opt.Hub, x.owner.listing, x.entry); local != nil {
+	if local := openHub(c.opt.Hub, x.owner.listing, x.entry); local != nil && !c.opt.Sealed {
 		return &opened{blob: local, local: local}, nil
+	} else if local != nil {
+		local.Close()
 	}
 	ctx, b := c.bound(ctx)
 	defer b.stop()
@@ -271,12 +278,15 @@ func (f *Files) Header(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.content != nil && o.content.seal.Load() != nil { // cells are what is sealed
+		return x.header(func(p []byte, off int64) error { return f.ReadAt(ctx, path, p, off) })
+	}
 	key := headerKey(o.blob.ID())
 	if b := f.cache.disk.loadObject(key, 8+maxHeader); b != nil && headerFits(b) {
 		f.cache.stats.diskBytes.Add(int64(len(b)))
 		return b, nil
 	}
-	b, err := x.header(ctx, o)
+	b, err := x.header(func(p []byte, off int64) error { return x.readExact(ctx, o, p, off) })
 	if err != nil {
 		return nil, err
 	}
@@ -298,12 +308,12 @@ func headerKey(id sources.ID) sources.ID {
 	return sha256.Sum256(append([]byte("header:"), id[:]...))
 }
 
-func (x *file) header(ctx context.Context, o *opened) ([]byte, error) {
+func (x *file) header(read func(p []byte, off int64) error) ([]byte, error) {
 	if x.entry.Size < 8 {
 		return nil, x.fault("read", 0, 0, fmt.Errorf("%w: too small for a safetensors header: %d bytes", sources.ErrCorrupt, x.entry.Size))
 	}
 	first := make([]byte, 8)
-	if err := x.readExact(ctx, o, first, 0); err != nil {
+	if err := read(first, 0); err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint64(first)
@@ -315,7 +325,7 @@ func (x *file) header(ctx context.Context, o *opened) ([]byte, error) {
 	if n == 0 {
 		return b, nil
 	}
-	return b, x.readExact(ctx, o, b[8:], 8)
+	return b, read(b[8:], 8)
 }
 
 // readExact fills p from the blob itself: one request, repeated while it fails for the moment.
@@ -338,17 +348,23 @@ func (x *file) readExact(ctx context.Context, o *opened, p []byte, off int64) er
 	}))
 }
 
-// check compares the content of a file with the hash that its listing has.
-func check(e *sources.Entry, p []byte) error {
-	var h hash.Hash
-	want := e.SHA256
+// hashOf is the hash that the listing has of a whole file, and what it must be; nil if it has none.
+func hashOf(e *sources.Entry) (h hash.Hash, want string) {
 	switch {
 	case e.SHA256 != "":
-		h = sha256.New()
+		return sha256.New(), e.SHA256
 	case e.GitOID != "":
-		h, want = sha1.New(), e.GitOID
-		fmt.Fprintf(h, "blob %d\x00", len(p))
-	default:
+		h = sha1.New()
+		fmt.Fprintf(h, "blob %d\x00", e.Size)
+		return h, e.GitOID
+	}
+	return nil, ""
+}
+
+// check compares the content of a file with the hash that its listing has.
+func check(e *sources.Entry, p []byte) error {
+	h, want := hashOf(e)
+	if h == nil {
 		return nil
 	}
 	h.Write(p)

@@ -26,7 +26,7 @@ func (f *Files) Completes(i int) bool {
 	if o == nil {
 		return true
 	}
-	return o.content != nil && len(o.content.blobs) > 0 && !o.content.blobs[0].whole()
+	return o.content != nil && o.content.seal.Load() == nil && len(o.content.blobs) > 0 && !o.content.blobs[0].whole()
 }
 
 // whole says whether the blob is complete and verified.

@@ -100,7 +100,7 @@ func (f *Files) Complete(i int) (fd uintptr, done func(), ok bool) {
 		return 0, nil, false
 	case o.local != nil:
 		return o.local.Fd(), func() {}, true
-	case len(o.content.blobs) == 0:
+	case len(o.content.blobs) == 0, o.content.seal.Load() != nil: // each read of a sealed file is checked
 		return 0, nil, false
 	}
 	return o.content.blobs[0].lend()

@@ -74,7 +74,7 @@ func (f *mountFlags) daemonArgs(sources []string, dir string) []string {
 			flag(name, strconv.FormatInt(int64(n), 10))
 		}
 	}
-	for name, set := range map[string]bool{"allow-other": f.allowOther, "insecure-token": f.insecureToken, "allow-private-redirects": f.privateRedirects} {
+	for name, set := range map[string]bool{"allow-other": f.allowOther, "require-sealed": f.requireSealed, "insecure-token": f.insecureToken, "allow-private-redirects": f.privateRedirects} {
 		if set {
 			flag(name, "true")
 		}

@@ -46,7 +46,7 @@ func newRootCommand(u *ui) *cobra.Command {
 		newMountCommand(u), newUmountCommand(u), newStatusCommand(u),
 		newLsCommand(u), newCatCommand(u), newCpCommand(u),
 		newInspectCommand(u), newExplainCommand(u),
-		newServeCommand(u), newWarmCommand(u), newVerifyCommand(u), newCacheCommand(u), newDemoCommand(u), newVersionCommand(u),
+		newServeCommand(u), newWarmCommand(u), newVerifyCommand(u), newSealCommand(u), newCacheCommand(u), newDemoCommand(u), newVersionCommand(u),
 	)
 	return root
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,6 +30,7 @@ type settings struct {
 	onError   onErrorFlag // of mount and serve
 	// what a careful person does not permit
 	insecureToken, privateRedirects bool
+	requireSealed                   bool
 }
 
 const noCacheDir = "none"
@@ -40,6 +42,7 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 	f.StringVar(&s.tokenFile, "token-file", "", "`FILE` with the Hub token (default: $HF_TOKEN, then where huggingface_hub keeps it)")
 	f.StringArrayVar(&s.presets, "preset", nil, "`FILE` that describes a layout of expert blocks; it is experts/<its name>")
 	f.BoolVar(&s.insecureToken, "insecure-token", false, "send the Hub token over plain http to another machine")
+	f.BoolVar(&s.requireSealed, "require-sealed", false, "refuse a release with a file that was not sealed")
 	f.BoolVar(&s.privateRedirects, "allow-private-redirects", false, "follow a public server's redirects to private addresses")
 }
 
@@ -49,6 +52,7 @@ type session struct {
 	options *sources.Options
 	views   []transform.View
 	memory  budget
+	sealed  bool  // only what is sealed may be read
 	kept    int64 // bytes of decoded tiles that the reader of each release keeps
 }
 
@@ -94,12 +98,15 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	b := share(memory)
 	b.limitHeap()
 	c, err := cache.New(cache.Options{
-		Dir: dir, Size: int64(s.cacheSize), Memory: b.cells, Deadline: time.Duration(s.onError), Hub: cache.HubCacheDir(), Log: log,
+		Dir: dir, Size: int64(s.cacheSize), Memory: b.cells, Deadline: time.Duration(s.onError), Hub: cache.HubCacheDir(), Log: log, Sealed: s.requireSealed,
 	})
+	if err != nil && dir != "" && s.cacheDir == "" {
+		err = hinted{err, "--cache-dir DIR names another place; --cache-dir none keeps nothing on disk"}
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &session{cache: c, views: views, memory: b, kept: b.kept / int64(releases), options: &sources.Options{
+	return &session{sealed: s.requireSealed, cache: c, views: views, memory: b, kept: b.kept / int64(releases), options: &sources.Options{
 		Keep: c, TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
 		UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
 	}}, nil
@@ -171,7 +178,13 @@ func (s *session) openRelease(ctx context.Context, p place, extra ...plan.Node) 
 		return r, err
 	})
 	o.root = transform.TreeOf(s.views, l, o.release, extra...)
-	return o, nil
+	if !s.sealed {
+		return o, nil
+	}
+	if err = o.files.OpenAll(ctx); errors.Is(err, cache.ErrUnsealed) {
+		err = hinted{err, "weightfs seal " + p.arg + " reads the release once and seals it"}
+	}
+	return o, err
 }
 
 // with is what most commands do: fn with one release, in a session of its own.

@@ -62,7 +62,7 @@ func (w *world) mount(p round, i int, cache string) (*daemon, error) {
 	err = eventually("a mount that answers", func() error {
 		select {
 		case err := <-d.ended:
-			return fmt.Errorf("the daemon ended: %v", err)
+			return fmt.Errorf("%w: %v", errEnded, err)
 		default:
 		}
 		s, err := d.status()

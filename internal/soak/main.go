@@ -14,8 +14,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
+
+	"weightfs/internal/testrel"
 )
 
 // options are what a run can be told.
@@ -26,6 +29,7 @@ type options struct {
 	rounds int // 0 is as many as fit
 	bin    string
 	detail bool
+	only   []string // releases; none is all small ones
 }
 
 func main() {
@@ -65,7 +69,10 @@ func run(ctx context.Context, o options, out io.Writer) (*totals, error) {
 		return total, err
 	}
 	defer os.RemoveAll(home)
-	w := &world{bin: bin, home: home, total: total}
+	w := &world{bin: bin, home: home, total: total, releases: testrel.Small()}
+	if len(o.only) > 0 {
+		w.releases = slices.DeleteFunc(w.releases, func(r *testrel.Release) bool { return !slices.Contains(o.only, r.Name) })
+	}
 	defer w.close()
 	if err := w.prepare(ctx); err != nil {
 		return total, fmt.Errorf("before the first round: %w", err)

@@ -94,7 +94,7 @@ func faulty(r *rand.Rand) string {
 	}
 	for range r.IntN(5) {
 		t := transient[r.IntN(len(transient))]
-		fmt.Fprintf(&b, t.rule+"\n", t.most*r.Float64(), r.IntN(1000))
+		fmt.Fprintf(&b, t.rule+"\n", max(0.0001, t.most*r.Float64()), r.IntN(1000)) // 0 is always
 	}
 	return b.String()
 }

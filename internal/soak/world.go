@@ -63,7 +63,6 @@ func (w *world) prepare(ctx context.Context) error {
 	if err := w.seeConnections(); err != nil {
 		return err
 	}
-	w.releases = testrel.Small()
 	if err := w.open(&hubtest.Plan{}, 0); err != nil {
 		return err
 	}
@@ -169,10 +168,13 @@ func (w *world) command(ctx context.Context, args ...string) error {
 // patience is how long anything may take: the deadline of a read and some more.
 const patience = 100 * time.Second
 
+// errEnded says that there is nothing to wait for.
+var errEnded = errors.New("the daemon ended")
+
 // eventually polls a condition.
 func eventually(what string, ok func() error) error {
 	err := ok()
-	for began := time.Now(); err != nil && time.Since(began) < patience; err = ok() {
+	for began := time.Now(); err != nil && !errors.Is(err, errEnded) && time.Since(began) < patience; err = ok() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil {
