@@ -26,7 +26,7 @@ type dumbTensor struct {
 	data        []byte
 }
 
-var widths = map[string]int{"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "I64": 8, "I32": 4, "U8": 1, "F8_E4M3": 1, "BOOL": 1, "F9_E9": 3}
+var widths = map[string]int{"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "I64": 8, "I32": 4, "U32": 4, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E8M0": 1, "BOOL": 1, "F9_E9": 3}
 
 // dumbShard is a safetensors file of the tensors as DESIGN's rules for written files want it.
 func dumbShard(ts []dumbTensor) []byte {
