@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -54,12 +56,23 @@ func (u *ui) cp(ctx context.Context, c *copier, p, dest string, quiet bool) erro
 	err = c.run(ctx, files)
 	c.bar.Exit()
 	if err != nil {
-		return hinted{err, "run the same command again: what was copied is kept"}
+		return hinted{err, copyHint(err)}
 	}
 	if !quiet {
 		u.notef("copied %d files, %s (%s of it was there)", len(files), size(c.total), size(c.kept.Load()))
 	}
 	return nil
+}
+
+// copyHint is what to do about a copy that failed.
+func copyHint(err error) string {
+	for _, e := range []error{unix.ENOTDIR, unix.EISDIR, unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT} {
+		var at *fs.PathError
+		if errors.As(err, &at) && errors.Is(at, e) {
+			return "nothing can be written there; name another DEST"
+		}
+	}
+	return "run the same command again: what was copied is kept"
 }
 
 // bar shows progress in bytes on stderr, if that is a terminal.
@@ -137,9 +150,9 @@ func (c *copier) plan(ctx context.Context, p, dest string) ([]*copyFile, error) 
 
 // fits compares what is to be written with the free space.
 func (c *copier) fits(dest string, files []*copyFile) error {
-	var fs unix.Statfs_t
+	var space unix.Statfs_t
 	dir := filepath.Dir(filepath.Clean(dest))
-	for unix.Statfs(dir, &fs) != nil {
+	for unix.Statfs(dir, &space) != nil {
 		if dir == filepath.Dir(dir) {
 			return nil
 		}
@@ -154,7 +167,7 @@ func (c *copier) fits(dest string, files []*copyFile) error {
 			}
 		}
 	}
-	if free := int64(fs.Bavail) * fs.Bsize; need > free {
+	if free := int64(space.Bavail) * space.Bsize; need > free {
 		return hinted{fmt.Errorf("%s to write, %s free at %s", size(need), size(free), dir), "mount instead of copying: a view takes no space"}
 	}
 	return nil

@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -16,9 +18,12 @@ import (
 func (o *opened) find(ctx context.Context, p string) (plan.Node, error) {
 	n, err := plan.Walk(ctx, o.root, p)
 	if err != nil {
-		return n, fmt.Errorf("%s in %s: %w", p, o.listing.Name, err)
+		err = fmt.Errorf("%s in %s: %w", p, o.listing.Name, err)
 	}
-	return n, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		err = hinted{err, fmt.Sprintf("weightfs ls %s shows what there is; names are as in the mount: release/config.json, bf16", o.arg)}
+	}
+	return n, err
 }
 
 // openFile is the plan of the file at a path.

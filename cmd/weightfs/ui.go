@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 	"unicode/utf16"
 
 	"github.com/dustin/go-humanize"
@@ -195,10 +196,10 @@ func hint(err error) string {
 	return ""
 }
 
-// oneLine keeps what comes from elsewhere from looking like lines of our own.
+// oneLine keeps what comes from elsewhere from looking like lines of our own and from steering a terminal.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
