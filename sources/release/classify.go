@@ -105,6 +105,8 @@ func (rel *Release) sortTensors() *classifier {
 					v = c.judge(string(skeleton))
 				}
 				rel.roles[n] = c.add(v, name, numbers, Ref{int32(si), int32(i)})
+			} else if !strings.Contains(name, "#") && likeExpert(name) {
+				rel.roles[n] = c.addOdd(name)
 			}
 			n++
 		}

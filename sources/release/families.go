@@ -180,9 +180,15 @@ func matchName(skeleton string) (match, bool) {
 	return match{}, false
 }
 
-// likeExpert says that a name which no row knows is of one routed expert: the expert's number follows "experts".
+// likeExpert says that a name which no row knows is of one routed expert: digits follow "experts", also those of no plain number.
 func likeExpert(skeleton string) bool {
-	return strings.Contains(skeleton, "experts.#.") || strings.Contains(skeleton, "experts.expert_")
+	for rest, found := skeleton, true; found; {
+		_, rest, found = strings.Cut(rest, "experts.")
+		if tail := strings.TrimLeft(rest, "#0123456789"); len(tail) < len(rest) && strings.HasPrefix(tail, ".") {
+			return true
+		}
+	}
+	return strings.Contains(skeleton, "experts.expert_")
 }
 
 // belowExperts says that a name which no row knows stands below a component "experts" without being the router's.
