@@ -34,7 +34,7 @@ func TestSoak(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var said bytes.Buffer
-	total, err := run(t.Context(), options{lasts: 25 * time.Second, seed: 7, bin: bin, detail: true, only: []string{"dense-bf16", "kimi-mxfp4", "qwen-fp8"}}, &said)
+	total, err := run(t.Context(), options{lasts: 15 * time.Second, seed: 7, bin: bin, detail: true, only: []string{"dense-bf16", "kimi-mxfp4", "qwen-fp8"}}, &said)
 	t.Log(total)
 	if err != nil {
 		t.Errorf("%v\n%s", err, said.Bytes())
