@@ -78,16 +78,27 @@ func tensorsDir(in *input) (plan.Dir, cost, error) {
 	return plus{npyDir{n, ""}, readmeFile("tensors", aboutTensors)}, cost{sum, sum}, nil
 }
 
-func (n *names) name(i int32) string { return n.in.source(i).Name }
+func (n *names) name(i int32) string {
+	r := n.in.ref(i)
+	return n.in.Shards[r.Shard].Header.Name(int(r.Index))
+}
 
 func (n *names) sort() []int32 {
-	var out []int32
+	type row struct {
+		name string
+		i    int32
+	}
+	var rows []row
 	for i := range n.in.base[len(n.in.Shards)] {
-		if safePath(n.name(i)) {
-			out = append(out, i)
+		if name := n.name(i); safePath(name) {
+			rows = append(rows, row{name, i})
 		}
 	}
-	slices.SortFunc(out, func(a, b int32) int { return strings.Compare(n.name(a), n.name(b)) })
+	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
+	out := make([]int32, len(rows))
+	for k, r := range rows {
+		out[k] = r.i
+	}
 	return out
 }
 
