@@ -27,7 +27,8 @@ test: check
 fuzz:
 	./testdata/run-fuzz.sh $(GO) $(FUZZTIME)
 
-# conformance lets programs nobody here wrote open the views: Python safetensors, NumPy, huggingface_hub, tinygrad.
+# conformance lets programs nobody here wrote open the views: Python safetensors, NumPy, huggingface_hub, tinygrad, ONNX Runtime; and
+# replays what transformers loaded and how engines open files.
 conformance: build
 	./testdata/conformance/run.sh $(BUILD)
 

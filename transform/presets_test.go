@@ -19,7 +19,14 @@ import (
 // The quantizer of webai-at-home, written after its TypeScript (packages/_onnx_experiments/tools/weight_conversion/
 // quantize_matmulnbits.ts, MIT), with its own rounding to half precision.
 
-func jsRound(x float64) float64 { return math.Floor(x + 0.5) }
+// jsRound is JavaScript's Math.round: the nearest integer, halves up.
+func jsRound(x float64) float64 {
+	n := math.Floor(x)
+	if x-n >= 0.5 {
+		n++
+	}
+	return n
+}
 
 func halfValue(h int) float64 {
 	if h < 0x400 {

