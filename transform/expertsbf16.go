@@ -99,14 +99,14 @@ func (in *input) notEmpty(x *release.Experts, ps []release.Part) error {
 // checkMatches refuses experts that dequantize to another shape than the first.
 func (in *input) checkMatches(x *release.Experts, p *release.Part, first *module) error {
 	for _, ref := range p.Refs {
-		m, err := in.module(in.number(ref))
+		match, err := in.matchOf(in.number(ref))
 		if err != nil {
 			return err
 		}
-		if m.match == first.match {
+		if match == first.match {
 			continue
 		}
-		if m.match == nil || first.match == nil || !slices.Equal(m.match.Shape, first.match.Shape) {
+		if match == nil || first.match == nil || !slices.Equal(match.Shape, first.match.Shape) {
 			return absent(in.Tensor(ref).Name, "does not dequantize to the shape of %s: blocks of different layouts have no manifest form", first.name)
 		}
 	}

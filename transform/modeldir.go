@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"weightfs/fs/plan"
 	"weightfs/sources/safetensors"
@@ -168,31 +171,51 @@ func placeTensors(ts []tensor) (entries []safetensors.Tensor, data int64) {
 
 var ptMetadata = map[string]string{"format": "pt"}
 
+// scanShards finds the shards of every source shard, some source shards at once.
 func (m *modelDir) scanShards() (*shardList, error) {
-	list := &shardList{}
+	found, errs := make([][]outShard, len(m.in.Shards)), make([]error, len(m.in.Shards))
+	var work errgroup.Group
+	work.SetLimit(runtime.GOMAXPROCS(0))
 	for s := range m.in.Shards {
-		ts, err := m.tensors(s)
-		if err != nil {
-			return nil, err
+		work.Go(func() error {
+			found[s], errs[s] = m.scanShard(s)
+			return nil
+		})
+	}
+	work.Wait()
+	list := &shardList{}
+	for s := range found {
+		if errs[s] != nil {
+			return nil, errs[s]
 		}
-		for from := 0; from < len(ts); {
-			to, err := fit(ts, from)
-			if err != nil {
-				return nil, err
-			}
-			entries, data := placeTensors(ts[from:to])
-			header, err := safetensors.EncodedLen(entries, ptMetadata, pageBytes)
-			if err != nil {
-				return nil, err
-			}
-			list.shards = append(list.shards, outShard{s, from, to, header + data, data, nameBytes(ts[from:to])})
-			from = to
-		}
+		list.shards = append(list.shards, found[s]...)
 	}
 	for k, o := range list.shards {
 		list.index.add(shardName(k, len(list.shards)), o.to-o.from, o.names, o.data)
 	}
 	return list, nil
+}
+
+// scanShard is what the view shows of source shard s, as shards.
+func (m *modelDir) scanShard(s int) (shards []outShard, err error) {
+	ts, err := m.tensors(s)
+	if err != nil {
+		return nil, err
+	}
+	for from := 0; from < len(ts); {
+		to, err := fit(ts, from)
+		if err != nil {
+			return nil, err
+		}
+		entries, data := placeTensors(ts[from:to])
+		header, err := safetensors.EncodedLen(entries, ptMetadata, pageBytes)
+		if err != nil {
+			return nil, err
+		}
+		shards = append(shards, outShard{s, from, to, header + data, data, nameBytes(ts[from:to])})
+		from = to
+	}
+	return shards, nil
 }
 
 // fit is the end of the longest run of tensors from from whose header is not longer than maxHeader; at least one tensor.
