@@ -69,7 +69,7 @@ func run(ctx context.Context, o options, out io.Writer) (*totals, error) {
 		return total, err
 	}
 	defer os.RemoveAll(home)
-	w := &world{bin: bin, home: home, total: total, releases: testrel.Small()}
+	w := &world{bin: bin, home: home, total: total, addr: hubAddr, releases: testrel.Small()}
 	if len(o.only) > 0 {
 		w.releases = slices.DeleteFunc(w.releases, func(r *testrel.Release) bool { return !slices.Contains(o.only, r.Name) })
 	}

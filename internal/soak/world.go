@@ -22,6 +22,10 @@ import (
 // token opens the repositories, all of which are gated; the CDN must never see it.
 const token = "hf_soakSoakSoakSoak"
 
+// hubAddr is where the hub listens: an address of loopback that no connection of others has as its own, so that a port stays free while
+// the hub is away.
+const hubAddr = "127.83.83.83:0"
+
 // totals is what was done.
 type totals struct {
 	began                                         time.Time
