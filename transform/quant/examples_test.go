@@ -50,7 +50,6 @@ type example struct {
 	name   string
 	files  map[string]file
 	config Config
-	rows   bool
 	want   string
 }
 
