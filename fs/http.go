@@ -134,7 +134,8 @@ func (d *httpDoor) file(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		return
 	}
 	start, n, status := int64(0), file.Size, http.StatusOK
-	if value := r.Header.Get("Range"); value != "" && tag != "" && ifRange(r, tag) {
+	// A range unit that nobody knows is ignored (RFC 9110, 14.2).
+	if value := r.Header.Get("Range"); strings.HasPrefix(value, "bytes=") && tag != "" && ifRange(r, tag) {
 		start, n, err = parseRange(value, file.Size)
 		if err != nil {
 			h.Set("Content-Range", fmt.Sprintf("bytes */%d", file.Size))
