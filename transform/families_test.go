@@ -225,11 +225,7 @@ func TestFamilies(t *testing.T) {
 			}
 			bf16 := parse(t, dir, m, "bf16")
 			checkFamilyBF16(t, dir, m, bf16, formOf(t, f.Name, bf16))
-			for _, view := range []string{"split-bf16", "fused-bf16"} {
-				if !absentView(t, dir, view) {
-					checkFamilyRegrouped(t, parse(t, dir, m, view), bf16, formOf(t, f.Name, bf16), f)
-				}
-			}
+			checkComputedRegrouped(t, dir, m, f)
 			readAll(t, dir, m)
 		})
 	}
@@ -321,60 +317,6 @@ func (f form) bias(bf16 parsed, p string, layer, expert, experts int) [][]uint16
 		rows = f.half(rows, p)
 	}
 	return rows
-}
-
-// checkFamilyRegrouped: split-bf16/ and fused-bf16/ hold the same matrices under the other form's names, and all other tensors of bf16/.
-func checkFamilyRegrouped(t *testing.T, got, bf16 parsed, f form, fam testrel.Family) {
-	seen := 0
-	for name, d := range got {
-		if same, ok := bf16[name]; ok {
-			if !bytes.Equal(same.data, d.data) {
-				t.Errorf("%s differs", name)
-			}
-			continue
-		}
-		seen++
-		if strings.Contains(name, "mtp") || strings.Contains(name, "layers.4.") {
-			continue
-		}
-		layer := 1
-		if strings.Contains(name, ".3.") && !strings.Contains(name, ".1.") || strings.Contains(name, "layers.3.") || strings.Contains(name, "blocks.3.") || strings.Contains(name, "block.3.") || strings.Contains(name, "layer.3.") {
-			layer = 3
-		}
-		base, bias := strings.CutSuffix(strings.TrimSuffix(name, ".weight"), "bias")
-		base = strings.TrimRight(base, "._")
-		get := func(p string, e int) []byte {
-			if bias {
-				return flat(f.bias(bf16, p, layer, e, 5))
-			}
-			return flat(f.matrix(bf16, p, layer, e, 5))
-		}
-		var want []byte
-		projection := strings.TrimSuffix(base[strings.LastIndexByte(base, '.')+1:], "_proj")
-		var expert int
-		if f.fused {
-			rest := strings.TrimSuffix(base, "."+projection+"_proj")
-			fmt.Sscan(rest[strings.LastIndexByte(rest, '.')+1:], &expert)
-			want = get(projection, expert)
-		} else {
-			for e := range 5 {
-				for _, p := range strings.Split(strings.Replace(projection, "gate_up", "gate,up", 1), ",") {
-					want = append(want, get(p, e)...)
-				}
-			}
-		}
-		if !bytes.Equal(d.data, want) {
-			t.Errorf("%s %v: %d bytes, want %d; differs at %d", name, d.shape, len(d.data), len(want), firstDiff(d.data, want))
-		}
-	}
-	for _, name := range fam.Resident {
-		if _, ok := bf16[name]; ok && got[name].data == nil {
-			t.Errorf("%s is missing", name)
-		}
-	}
-	if seen == 0 {
-		t.Error("nothing was regrouped")
-	}
 }
 
 // readAll reads every file of every view: sizes are right and nothing fails. (Tensors of FP8 have NaN in them, which 4 bits cannot hold.)

@@ -140,7 +140,7 @@ func (g *regrouped) tensors(in *input, k, r int) []tensor {
 
 // one is the tensor of one expert.
 func (g *regrouped) one(in *input, p *blockPart, i, e int) tensor {
-	name := fmt.Sprintf("%s.%d.%s_proj.%s", g.base(in, p, i), e, p.projection, p.suffix)
+	name := fmt.Sprintf("%s.%d.%s_proj.%s", g.base(in, p, i), e, p.projection, splitSuffix(p.suffix))
 	return shown(name, p.dtype, p.shape, p.size, func() []plan.Piece { return p.pieces(i, e) })
 }
 
@@ -174,6 +174,14 @@ func (g *regrouped) stack(in *input, p *blockPart, i int) tensor {
 func fusedSuffix(suffix string) string {
 	if suffix = strings.TrimPrefix(suffix, "weight"); suffix != "" && suffix[0] != '_' {
 		return "_" + suffix
+	}
+	return suffix
+}
+
+// splitSuffix is how transformers spells a suffix of an expert's own parameter: the _scale_inv of a stacked one is weight_scale_inv.
+func splitSuffix(suffix string) string {
+	if suffix == "scale_inv" {
+		return "weight_scale_inv"
 	}
 	return suffix
 }
@@ -275,11 +283,17 @@ func (in *input) scaleFits(x *release.Experts, p *release.Part, m *module, name 
 	if len(p.Shape) != 2 {
 		return absent(name, "has shape %v, which is no grid of blocks", p.Shape)
 	}
+	if p.Transposed {
+		return absent(name, "scales weights of [in, out]; no loader knows block scales of these in the other form")
+	}
+	if p.Interleaved && block > 1 {
+		return absent(name, "scales blocks of %d rows in which gate and up alternate", block)
+	}
 	rows := m.match.Shape[len(m.match.Shape)-2]
 	if p.Projection == "gate_up" {
 		rows /= 2
 	}
-	if p.Projection != "down" && (rows%block != 0 || p.Transposed) {
+	if p.Projection != "down" && rows%block != 0 {
 		return absent(name, "%d rows of gate and of up are no multiple of the %d rows of a block, so a block would straddle them", rows, block)
 	}
 	return nil
