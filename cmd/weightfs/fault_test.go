@@ -55,10 +55,14 @@ func newFaultMount(t *testing.T, plan string) *faultMount {
 	return m
 }
 
+// faultHub is a loopback address of its own: no connection takes the hub's port while the hub is away.
+const faultHub = "127.84.84.84:0"
+
 // startHub starts the hub, or starts it again at its address.
 func (m *faultMount) startHub() {
 	m.t.Helper()
 	cfg := hubtest.Config{Make: demoRelease, Log: m.ledger.Add, Plan: m.plan, Latency: m.cfg.Latency, Rate: m.cfg.Rate}
+	cfg.Addr = faultHub
 	if m.hub != nil {
 		cfg.Addr = strings.TrimPrefix(m.hub.URL, "http://")
 	}

@@ -35,10 +35,11 @@ type Hub struct {
 	URL string // of the hub, http://127.0.0.1:PORT
 	CDN string // of the CDN
 
-	cfg     Config
-	plan    *Plan
-	key     []byte // signs the CDN's URLs
-	servers []*http.Server
+	cfg       Config
+	plan      *Plan
+	key       []byte // signs the CDN's URLs
+	servers   []*http.Server
+	listeners []net.Listener
 
 	making sync.Mutex // held while a repository is looked for, so that none is made twice
 
@@ -87,11 +88,15 @@ func (h *Hub) listen(l net.Listener, handler http.Handler) {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 	h.servers = append(h.servers, s)
+	h.listeners = append(h.listeners, l)
 	go s.Serve(paced{l, h.cfg.Rate})
 }
 
-// Close ends both servers and every connection.
+// Close ends both servers and every connection. The ports are free when it returns, also if the servers have not begun yet.
 func (h *Hub) Close() {
+	for _, l := range h.listeners {
+		l.Close()
+	}
 	for _, s := range h.servers {
 		s.Close()
 	}
