@@ -24,7 +24,7 @@ type diskBlob struct {
 	once  sync.Once
 
 	mu        sync.Mutex // guards all below but the log
-	idle      *sync.Cond // a reader has ended
+	idle      *sync.Cond // a reader, or a verification, has ended
 	size      int64      // -1: not known
 	index     index
 	data      *os.File // nil: nothing on disk yet
@@ -552,6 +552,11 @@ func (b *diskBlob) drop() {
 		b.mu.Unlock()
 		return
 	}
+	b.mu.Lock()
+	for b.verifying { // it has the blob pinned, and nothing of a pinned blob goes
+		b.idle.Wait()
+	}
+	b.mu.Unlock()
 	for _, g := range b.groups() {
 		b.evict(g)
 	}

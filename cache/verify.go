@@ -69,6 +69,7 @@ func (b *diskBlob) endVerify() {
 	defer b.mu.Unlock()
 	b.verifying = false
 	b.pinned--
+	b.idle.Broadcast()
 }
 
 // hash is the SHA-256 of the blob. A cell that is bad on disk is an error, and a miss from then on.

@@ -11,10 +11,11 @@ run() { # run NAME COMMAND...: one step, its failure remembered
   "$@" || { echo "FAILED: $*"; status=1; }
 }
 tests() { "$go" test -json -timeout 20m "$@" | "$report"; }
+serial() { GOMAXPROCS=1 tests "$@"; }
 
 run "unit, property, mount and command tests under the race detector" tests -race ./...
 run "codecs without assembly" tests -tags purego ./transform/quant/...
-run "one processor" env GOMAXPROCS=1 "$go" test ./fs/... ./cache
+run "one processor" serial ./fs/... ./cache
 run "fuzz targets, $fuzztime each" ./testdata/run-fuzz.sh "$go" "$fuzztime"
 if [ "${WEIGHTFS_NO_PYPI:-}" ] || ! ./testdata/conformance/reachable.sh; then
   notrun+=("make conformance: the Python package index did not answer within 5 s")
