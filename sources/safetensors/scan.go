@@ -87,35 +87,42 @@ func special(w uint64) uint64 {
 	return ((q-swarOnes)&^q | (e-swarOnes)&^e | (w-' '*swarOnes)&^w | w) & swarHigh
 }
 
+// PlainLen is how many bytes at the beginning of b stand for themselves inside a JSON string: ASCII without quotes, backslashes and
+// control characters.
+func PlainLen(b []byte) int {
+	i := 0
+	for ; len(b)-i >= 8; i += 8 {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for i < len(b) && b[i] >= ' ' && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {
+		i++
+	}
+	return i
+}
+
 // str takes a string. The result is valid UTF-8 and stands until the next call.
 func (s *scanner) str() ([]byte, error) {
 	if err := s.expect('"'); err != nil {
 		return nil, err
 	}
 	start, b := s.i, s.b
-	for i := start; i < len(b); {
-		if i+8 <= len(b) {
-			m := special(binary.LittleEndian.Uint64(b[i:]))
-			if m == 0 {
-				i += 8
-				continue
-			}
-			i += bits.TrailingZeros64(m) / 8
-		}
-		switch c := b[i]; {
-		case c == '"':
-			s.i = i + 1
-			return b[start:i], nil
-		case c == '\\' || c >= utf8.RuneSelf:
-			return s.slowStr(start, i)
-		case c < ' ':
-			s.i = i
-			return nil, s.fail("control character %#02x in a string", c)
-		}
-		i++
+	i := start + PlainLen(b[start:])
+	if i == len(b) {
+		s.i = i
+		return nil, s.fail("end of header in a string")
 	}
-	s.i = len(b)
-	return nil, s.fail("end of header in a string")
+	switch c := b[i]; {
+	case c == '"':
+		s.i = i + 1
+		return b[start:i], nil
+	case c == '\\' || c >= utf8.RuneSelf:
+		return s.slowStr(start, i)
+	default:
+		s.i = i
+		return nil, s.fail("control character %#02x in a string", c)
+	}
 }
 
 // slowStr goes on with the string that began at start from i, for strings with escapes or bytes beyond ASCII.
