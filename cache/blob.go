@@ -317,14 +317,14 @@ func preadv(f *os.File, bufs [][]byte, off int64) (total int) {
 }
 
 // write keeps cells that follow each other and lie in one group. Cells that are there, or that somebody else is writing, are left out.
-func (b *diskBlob) write(first int64, bufs [][]byte) {
+func (b *diskBlob) write(first int64, bufs [][]byte, w writing) {
 	mask := b.own(first, len(bufs))
 	for mask != 0 {
 		at := bits.TrailingZeros16(mask)
 		n := bits.TrailingZeros16(^(mask >> at))
 		part := bufs[int64(at)-first%pieceCells:][:n]
 		cell := first - first%pieceCells + int64(at)
-		sums, err := b.put(cell, part)
+		sums, err := b.put(cell, part, w)
 		if err != nil {
 			b.disown(first/pieceCells, mask)
 			if !errors.Is(err, errNoRoom) {
@@ -377,7 +377,7 @@ func (b *diskBlob) have(first int64, sums []uint32) {
 var errNoRoom = errors.New("no room in the cache")
 
 // put writes cells that this writer owns: the data, then the record.
-func (b *diskBlob) put(first int64, bufs [][]byte) (sums []uint32, err error) {
+func (b *diskBlob) put(first int64, bufs [][]byte, w writing) (sums []uint32, err error) {
 	var total int64
 	for _, p := range bufs {
 		total += int64(len(p))
@@ -387,7 +387,7 @@ func (b *diskBlob) put(first int64, bufs [][]byte) (sums []uint32, err error) {
 		return nil, errNoRoom
 	}
 	if err = b.files(); err == nil {
-		err = pwritev(b.data, bufs, first<<cellLog2)
+		err = b.store.pwritev(b.data, bufs, first<<cellLog2, w)
 	}
 	if err == nil {
 		err = b.record(record{kind: recordFill, first: first, count: uint32(len(sums)), sums: sums})
@@ -400,17 +400,32 @@ func (b *diskBlob) put(first int64, bufs [][]byte) (sums []uint32, err error) {
 	return sums, nil
 }
 
-func pwritev(f *os.File, bufs [][]byte, off int64) error {
+// writing is what becomes of the page cache of the disk's file system when something is written.
+type writing int
+
+const (
+	kept    writing = 0                  // it holds what was written, as usual
+	dropped writing = unix.RWF_DONTCACHE // it gives the pages back once they are on disk
+)
+
+// pwritev writes all of bufs. Kernels before 6.14, and some file systems, keep every page.
+func (s *store) pwritev(f *os.File, bufs [][]byte, off int64, w writing) error {
 	want := 0
 	for _, p := range bufs {
 		want += len(p)
 	}
 	for {
-		n, err := unix.Pwritev(int(f.Fd()), bufs, off)
-		if err == unix.EINTR {
-			continue
+		if s.keepsPages.Load() {
+			w = kept
 		}
-		if err == nil && n < want {
+		n, err := unix.Pwritev2(int(f.Fd()), bufs, off, int(w))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EOPNOTSUPP && w == dropped:
+			s.keepsPages.Store(true)
+			continue
+		case err == nil && n < want:
 			err = unix.ENOSPC
 		}
 		return err

@@ -208,7 +208,7 @@ func (d *disk) storeObject(key sources.ID, p []byte) {
 	defer d.own.release(b)
 	cells := cellsIn(p)
 	for first := 0; first < len(cells); first += pieceCells {
-		b.write(int64(first), cells[first:min(first+pieceCells, len(cells))])
+		b.write(int64(first), cells[first:min(first+pieceCells, len(cells))], kept)
 	}
 }
 

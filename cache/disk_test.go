@@ -486,7 +486,7 @@ func TestWriteFails(t *testing.T) {
 	defer d.close()
 	data := content0(1, 8<<20)
 	b := d.own.open(sources.ID{1}, 8<<20)
-	write := func(group int64) { b.write(group*pieceCells, cellsIn(data[group<<21:(group+1)<<21])) }
+	write := func(group int64) { b.write(group*pieceCells, cellsIn(data[group<<21:(group+1)<<21]), dropped) }
 	write(0)
 	for i, broken := range []**os.File{&b.data, &b.log} {
 		whole := *broken
@@ -509,7 +509,7 @@ func TestWriteFails(t *testing.T) {
 		t.Error("what was there is gone")
 	}
 	other := d.own.open(sources.ID{2}, 2<<20)
-	other.write(0, cellsIn(data[:2<<20]))
+	other.write(0, cellsIn(data[:2<<20]), kept)
 	if other.present(0) != 0xffff {
 		t.Error("nothing is written after the pause")
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +37,9 @@ type store struct {
 	stats     *counters
 	temporary func() error  // removes the directory when the store closes
 	evictor   chan struct{} // holds one token: one eviction at a time
+
+	keepsPages atomic.Bool // the kernel cannot drop pages that were written
+	beside    sync.Mutex    // held while a file beside a map is written, so that two do not write the same one
 
 	mu     sync.Mutex // guards all below
 	blobs  map[sources.ID]*diskBlob
