@@ -37,7 +37,7 @@ type Options struct {
 	// Size is the most bytes kept on disk. Default: half of what is free when the cache opens, its own bytes counted as free.
 	// At least 10 % of the file system is left free in any case.
 	Size int64
-	// Hub is the cache of huggingface_hub, HubCacheDir() for most: files of a Hub release that lie there are read in place. Default: none.
+	// Hub is the cache of huggingface_hub, [sources.HubCacheDir] for most: files of a Hub release that lie there are read in place. Default: none.
 	Hub string
 	// Memory is the budget in bytes, at least 2 MiB. Default: DefaultMemory().
 	Memory int64

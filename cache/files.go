@@ -169,7 +169,7 @@ func (x *file) recent() error {
 
 func (x *file) openNow(ctx context.Context) (*opened, error) {
 	c := x.owner.cache
-	if local := openHub(c.opt.Hub, x.owner.listing, x.entry); local != nil && !c.opt.Sealed {
+	if local := sources.OpenHubCache(c.opt.Hub, x.owner.listing, x.entry); local != nil && !c.opt.Sealed {
 		return &opened{blob: local, local: local}, nil
 	} else if local != nil {
 		local.Close()

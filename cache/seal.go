@@ -85,14 +85,17 @@ func (d *disk) loadSeal(key sources.ID, size int64) *seal {
 	return nil
 }
 
-func (s *store) writeSeal(key sources.ID, p []byte) error {
-	name := s.name(key)
+// writeBeside writes a small file beside the map of a blob, or replaces it, at once.
+func (s *store) writeBeside(key sources.ID, ending string, p []byte) error {
+	s.beside.Lock()
+	defer s.beside.Unlock()
+	name := s.name(key) + ending
 	err := s.root.MkdirAll(path.Dir(name), 0o700)
 	if err == nil {
-		err = s.root.WriteFile(name+".seal.new", p, 0o600)
+		err = s.root.WriteFile(name+".new", p, 0o600)
 	}
 	if err == nil {
-		err = s.root.Rename(name+".seal.new", name+".seal")
+		err = s.root.Rename(name+".new", name)
 	}
 	return err
 }
@@ -125,7 +128,7 @@ func (f *Files) Seal(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	if err := store.writeSeal(o.content.id, s.encode(o.content.id, x.entry.Size)); err != nil {
+	if err := store.writeBeside(o.content.id, ".seal", s.encode(o.content.id, x.entry.Size)); err != nil {
 		return x.fault("seal", 0, 0, err)
 	}
 	o.content.seal.Store(&s)

@@ -39,7 +39,7 @@ type store struct {
 	evictor   chan struct{} // holds one token: one eviction at a time
 
 	keepsPages atomic.Bool // the kernel cannot drop pages that were written
-	beside    sync.Mutex    // held while a file beside a map is written, so that two do not write the same one
+	beside     sync.Mutex  // held while a file beside a map is written, so that two do not write the same one
 
 	mu     sync.Mutex // guards all below
 	blobs  map[sources.ID]*diskBlob

@@ -39,6 +39,7 @@ func TestErrnoTable(t *testing.T) {
 		{&sources.Error{Op: "read", Err: sources.ErrDenied}, syscall.EACCES, 403},
 		{&sources.Error{Op: "read", Err: sources.ErrCorrupt}, syscall.EIO, 502},
 		{&sources.Error{Op: "read", Err: sources.ErrTemporary}, syscall.EIO, 504},
+		{&sources.Error{Op: "read", Err: sources.ErrOffline}, syscall.EIO, 504},
 		{fmt.Errorf("a: %w", fmt.Errorf("b: %w", plan.ErrBadInput)), syscall.EIO, 502},
 		{errDeadline, syscall.EIO, 504},
 		{context.DeadlineExceeded, syscall.EIO, 504},

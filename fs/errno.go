@@ -41,6 +41,7 @@ func answers() []answer {
 		{sources.ErrCorrupt, syscall.EIO, http.StatusBadGateway},
 		{plan.ErrBadInput, syscall.EIO, http.StatusBadGateway},
 		{sources.ErrTemporary, syscall.EIO, http.StatusGatewayTimeout},
+		{sources.ErrOffline, syscall.EIO, http.StatusGatewayTimeout},
 		{errDeadline, syscall.EIO, http.StatusGatewayTimeout},
 		{context.DeadlineExceeded, syscall.EIO, http.StatusGatewayTimeout},
 	}

@@ -163,6 +163,9 @@ func (r *reply) next() (*url.URL, bool, error) {
 
 // hop sends one request, once the host's gate lets it.
 func (c *client) hop(ctx context.Context, r request) (*reply, error) {
+	if c.o.Offline {
+		return nil, ErrOffline
+	}
 	g := c.gate(r.url)
 	if err := g.enter(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", place(r.url), err)

@@ -33,6 +33,7 @@ const (
 func Hub(repo, revision string, o *Options) (Source, error) {
 	o = orDefaults(o)
 	s := &hub{o: o, repo: repo, name: "hf://" + repo, revision: revision, files: map[string]*hubFile{}, pageLimit: maxPage}
+	s.offline = o.Offline || offlineEnv(o.getenv)
 	if revision != "" {
 		s.name += "@" + revision
 	} else {
@@ -65,6 +66,7 @@ type hub struct {
 	name           string
 	token          *token
 	pageLimit      int64 // bytes of one reply
+	offline        bool  // nothing is asked
 	list           flight[*Listing]
 
 	mu    sync.Mutex // guards files
@@ -177,17 +179,18 @@ func (i *revisionInfo) gated() bool {
 	return true
 }
 
-// readListing resolves the revision, reads the tree of its commit page by page unless it was kept, and makes sure that a gated
-// repository's files can be read before anyone mounts it.
+// readListing resolves the revision, reads the tree of its commit page by page unless it is on disk, and makes sure that a gated
+// repository's files can be read before anyone mounts it. Offline it takes what is on disk.
 func (s *hub) readListing(ctx context.Context) (*Listing, error) {
+	if s.offline {
+		return s.listingOnDisk()
+	}
 	info, err := s.readInfo(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l := &Listing{
-		Name: s.name, Revision: info.SHA, Time: info.LastModified, Gated: info.gated() || info.Private, Complete: true,
-	}
-	t := s.keptTree(info.SHA)
+	k := knownCommit{Commit: info.SHA, Time: info.LastModified, Gated: info.gated() || info.Private, Seen: time.Now()}
+	t := s.treeOnDisk(info.SHA)
 	if t == nil {
 		t = &tree{}
 		if err := s.readTree(ctx, info.SHA, t); err != nil {
@@ -195,8 +198,7 @@ func (s *hub) readListing(ctx context.Context) (*Listing, error) {
 		}
 		s.keepTree(info.SHA, t)
 	}
-	l.Files, l.Hidden = sift(t.entries, t.dirs...)
-	l.Hidden = append(l.Hidden, t.hidden...)
+	l := s.listing(k, t)
 	if info.gated() && len(l.Files) > 0 {
 		weights := slices.MaxFunc(l.Files, func(a, b Entry) int { return cmp.Compare(a.Size, b.Size) }) // the model card is for everyone
 		f := newHubFile(s, info.SHA, weights)
@@ -204,7 +206,19 @@ func (s *hub) readListing(ctx context.Context) (*Listing, error) {
 			return nil, err
 		}
 	}
+	s.keepCommit(k)
 	return l, nil
+}
+
+// listing is the listing of a commit whose files are those of t.
+func (s *hub) listing(k knownCommit, t *tree) *Listing {
+	l := &Listing{Name: s.name, Revision: k.Commit, Time: k.Time, Gated: k.Gated, Complete: !t.part}
+	if l.Time.IsZero() {
+		l.Time = t.time
+	}
+	l.Files, l.Hidden = sift(t.entries, t.dirs...)
+	l.Hidden = append(l.Hidden, t.hidden...)
+	return l
 }
 
 func (s *hub) readInfo(ctx context.Context) (*revisionInfo, error) {
@@ -232,6 +246,8 @@ type tree struct {
 	dirs    []string
 	hidden  []Hidden
 	count   int
+	part    bool      // there may be more files
+	time    time.Time // of what it was read from, zero if that says nothing
 }
 
 // readTree follows the pages of the recursive tree. A page's successor must be at the same server and new.
@@ -269,10 +285,12 @@ type treeEntry struct {
 	Path string      `json:"path"`
 	OID  string      `json:"oid"`
 	Size json.Number `json:"size"`
-	LFS  *struct {
-		OID  string      `json:"oid"`
-		Size json.Number `json:"size"`
-	} `json:"lfs"`
+	LFS  *lfsPointer `json:"lfs"`
+}
+
+type lfsPointer struct {
+	OID  string      `json:"oid"`
+	Size json.Number `json:"size"`
 }
 
 // page reads one JSON array of entries.
@@ -387,8 +405,12 @@ func (s *hub) getJSON(ctx context.Context, u *url.URL, most int64, read func(io.
 	return h, n, err
 }
 
-// ask sends a request with the token. A 401 makes it read the token file again, once, in case the token was rotated.
+// ask sends a request with the token. A 401 makes it read the token file again, once, in case the token was rotated. All that is asked of
+// the Hub is asked here, and other hosts only once it has named them: offline nothing is.
 func (s *hub) ask(ctx context.Context, r request) (*reply, error) {
+	if s.offline {
+		return nil, ErrOffline
+	}
 	r.auth = s.auth
 	sent := s.token.bearer()
 	rep, err := s.o.net().send(ctx, r)

@@ -99,16 +99,32 @@ type found struct {
 	hidden string // why it is refused, "" if it is not
 }
 
-// lookUp asks for every name that may exist.
+// lookUp is the listing of what the server has; offline, of what it had the last time.
 func (s *httpSource) lookUp(ctx context.Context) (*httpListing, error) {
-	if s.one {
-		all, err := s.askAll(ctx, []string{path.Base(s.base.Path)}, s.base)
+	if s.o.Offline {
+		all, err := s.keptFiles()
 		if err != nil {
 			return nil, err
 		}
 		return s.build(all)
 	}
-	all, err := s.askAll(ctx, knownNames(), nil)
+	all, err := s.askEverything(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.build(all)
+	if err == nil {
+		s.keepFiles(all)
+	}
+	return l, err
+}
+
+// askEverything asks for every name that may exist.
+func (s *httpSource) askEverything(ctx context.Context) ([]found, error) {
+	if s.one {
+		return s.askAll(ctx, []string{path.Base(s.base.Path)})
+	}
+	all, err := s.askAll(ctx, knownNames())
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +132,7 @@ func (s *httpSource) lookUp(ctx context.Context) (*httpListing, error) {
 	if err != nil {
 		return nil, err
 	}
-	more, err := s.askAll(ctx, shards, nil)
+	more, err := s.askAll(ctx, shards)
 	if err != nil {
 		return nil, err
 	}
@@ -125,21 +141,25 @@ func (s *httpSource) lookUp(ctx context.Context) (*httpListing, error) {
 			more[i].hidden = "named by " + indexName + ", but " + more[i].text
 		}
 	}
-	return s.build(append(all, more...))
+	return append(all, more...), nil
 }
 
-// askAll sends the header requests of names, several at a time; at is the URL of a single one.
-func (s *httpSource) askAll(ctx context.Context, names []string, at *url.URL) ([]found, error) {
+// fileURL is where a file of the release is.
+func (s *httpSource) fileURL(name string) *url.URL {
+	if s.one {
+		return s.base
+	}
+	return s.base.ResolveReference(&url.URL{Path: "./" + name})
+}
+
+// askAll sends the header requests of names, several at a time.
+func (s *httpSource) askAll(ctx context.Context, names []string) ([]found, error) {
 	all := make([]found, len(names))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.o.conns())
 	for i, name := range names {
 		g.Go(func() (err error) {
-			u := at
-			if u == nil {
-				u = s.base.ResolveReference(&url.URL{Path: "./" + name})
-			}
-			all[i], err = s.ask(ctx, name, u)
+			all[i], err = s.ask(ctx, name, s.fileURL(name))
 			return err
 		})
 	}

@@ -6,11 +6,15 @@ import (
 	"strings"
 )
 
-// Keeper keeps documents that never change from one run to the next. The disk cache is one.
+// Keeper keeps what one run learned for the next. The disk cache is one.
 type Keeper interface {
-	// LoadDocument is the document of that key as it was stored, nil if it is not there, damaged, or longer than limit.
+	// LoadDocument is the document of that key as it was stored, nil if it is not there, damaged, or longer than limit. The document of a key
+	// never changes.
 	LoadDocument(key ID, limit int64) []byte
 	StoreDocument(key ID, doc []byte)
+	// LoadNote is the note that was stored last under a key, as LoadDocument. A note may change, and is not dropped to make room.
+	LoadNote(key ID, limit int64) []byte
+	StoreNote(key ID, note []byte)
 }
 
 const maxKept = 64 << 20

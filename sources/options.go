@@ -24,6 +24,11 @@ type Options struct {
 	InsecureToken bool
 	// AllowPrivateRedirects permits a public server to redirect to loopback, link-local and private addresses.
 	AllowPrivateRedirects bool
+	// Offline sends no request at all: what is on disk is all there is, and the rest is [ErrOffline]. HF_HUB_OFFLINE, or TRANSFORMERS_OFFLINE
+	// if that is not set, does the same for the Hub alone.
+	Offline bool
+	// HubCache is the cache directory of huggingface_hub, [HubCacheDir] for most, where listings are looked for; "" for none.
+	HubCache string
 	// Conns is the most requests to one host at a time, 0 for 16.
 	Conns int
 	// Stall ends a request that brings less than 64 KiB in this time, or no header; 0 for 15 s.
@@ -32,7 +37,8 @@ type Options struct {
 	UserAgent string
 	// Getenv reads the environment, nil for os.Getenv.
 	Getenv func(string) string
-	// Keep has the listings of commits from earlier runs, so that another List only asks which commit a branch is at; nil for none.
+	// Keep has the listings of earlier runs: of a commit, so that another List only asks which commit a branch is at, and what an Offline
+	// List finds; nil for none.
 	Keep Keeper
 	// Log gets warnings and the reasons of retries, never a secret; nil for none.
 	Log *slog.Logger

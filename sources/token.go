@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -50,23 +51,42 @@ func truth(s string) bool {
 	return false
 }
 
+// tokenPath is the file that huggingface_hub keeps the token in, "" if there is no place for one.
 func tokenPath(getenv func(string) string) string {
 	if p := getenv("HF_TOKEN_PATH"); p != "" {
-		return p
+		return atHome(p, getenv)
 	}
-	return filepath.Join(hfHome(getenv), "token")
+	if home := hfHome(getenv); home != "" {
+		return filepath.Join(home, "token")
+	}
+	return ""
 }
 
-// hfHome is $HF_HOME, else huggingface below the user's cache directory.
+// hfHome is $HF_HOME, else huggingface below the user's cache directory, "" for a user who has none.
 func hfHome(getenv func(string) string) string {
 	if p := getenv("HF_HOME"); p != "" {
-		return p
+		return atHome(p, getenv)
 	}
-	cache := getenv("XDG_CACHE_HOME")
-	if cache == "" {
-		cache = filepath.Join(getenv("HOME"), ".cache")
+	if cache := getenv("XDG_CACHE_HOME"); cache != "" {
+		return filepath.Join(cache, "huggingface")
 	}
-	return filepath.Join(cache, "huggingface")
+	if home := getenv("HOME"); home != "" {
+		return filepath.Join(home, ".cache", "huggingface")
+	}
+	return ""
+}
+
+// atHome is a path with the user's home directory for a ~ before its first slash, which no shell has replaced in a file of settings.
+func atHome(p string, getenv func(string) string) string {
+	if rest, ok := strings.CutPrefix(p, "~/"); ok {
+		return filepath.Join(getenv("HOME"), rest)
+	}
+	return p
+}
+
+// offlineEnv is whether the environment wants no request sent to the Hub, by the rule of huggingface_hub.
+func offlineEnv(getenv func(string) string) bool {
+	return truth(cmp.Or(getenv("HF_HUB_OFFLINE"), getenv("TRANSFORMERS_OFFLINE")))
 }
 
 // tokenIn reads a token file and warns if others can read it, too.

@@ -74,7 +74,7 @@ func (f *mountFlags) daemonArgs(sources []string, dir string) []string {
 			flag(name, strconv.FormatInt(int64(n), 10))
 		}
 	}
-	for name, set := range map[string]bool{"allow-other": f.allowOther, "require-sealed": f.requireSealed, "insecure-token": f.insecureToken, "allow-private-redirects": f.privateRedirects} {
+	for name, set := range map[string]bool{"allow-other": f.allowOther, "require-sealed": f.requireSealed, "offline": f.offline, "insecure-token": f.insecureToken, "allow-private-redirects": f.privateRedirects} {
 		if set {
 			flag(name, "true")
 		}
@@ -146,13 +146,15 @@ func (f *mountFlags) fstabOption(o string) error {
 		return f.onError.Set(value)
 	case "allow_other":
 		f.allowOther = true
+	case "offline":
+		f.offline = true
 	case "token":
 		return usageError{"a token in mount options is seen by every user", "write token_file=FILE"}
 	case "", "defaults", "ro", "rw", "dev", "nodev", "suid", "nosuid", "exec", "noexec", "atime", "noatime", "relatime", "auto", "noauto",
 		"user", "nouser", "users", "owner", "group", "_netdev", "nofail", "default_permissions":
 	default:
 		if !strings.HasPrefix(key, "x-") {
-			return usageError{fmt.Sprintf("unknown mount option %q", key), "known: view, cache_dir, cache_size, memory, token_file, on_error, allow_other"}
+			return usageError{fmt.Sprintf("unknown mount option %q", key), "known: view, cache_dir, cache_size, memory, token_file, on_error, allow_other, offline"}
 		}
 	}
 	return nil

@@ -62,7 +62,7 @@ func child(ctx context.Context, endpoint, home string, args ...string) (*exec.Cm
 			c.Env = append(c.Env, e)
 		}
 	}
-	c.Env = append(c.Env, "HF_ENDPOINT="+endpoint, "HF_HOME="+filepath.Join(home, "hf"))
+	c.Env = append(c.Env, "HF_ENDPOINT="+endpoint, "HF_HUB_OFFLINE=0", "HF_HOME="+filepath.Join(home, "hf"))
 	return c, nil
 }
 

@@ -77,7 +77,7 @@ func (m *faultMount) startHub() {
 func (m *faultMount) weightfs(wrap func(args ...string) []string, args ...string) *exec.Cmd {
 	args = wrap(append([]string{"weightfs"}, args...)...)
 	c := exec.Command(args[0], args[1:]...)
-	c.Env = append(os.Environ(), "HF_ENDPOINT="+m.hub.URL, "HF_HOME="+filepath.Join(m.home, "hf"), "XDG_CACHE_HOME="+filepath.Join(m.home, "cache"))
+	c.Env = append(os.Environ(), "HF_ENDPOINT="+m.hub.URL, "HF_HUB_OFFLINE=0", "HF_HOME="+filepath.Join(m.home, "hf"), "XDG_CACHE_HOME="+filepath.Join(m.home, "cache"))
 	return c
 }
 

@@ -31,6 +31,7 @@ type settings struct {
 	// what a careful person does not permit
 	insecureToken, privateRedirects bool
 	requireSealed                   bool
+	offline                         bool
 }
 
 const noCacheDir = "none"
@@ -43,6 +44,7 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 	f.StringArrayVar(&s.presets, "preset", nil, "`FILE` that describes a layout of expert blocks; it is experts/<its name>")
 	f.BoolVar(&s.insecureToken, "insecure-token", false, "send the Hub token over plain http to another machine")
 	f.BoolVar(&s.requireSealed, "require-sealed", false, "refuse a release with a file that was not sealed")
+	f.BoolVar(&s.offline, "offline", false, "send no request: use what is on disk (HF_HUB_OFFLINE does the same for the Hub)")
 	f.BoolVar(&s.privateRedirects, "allow-private-redirects", false, "follow a public server's redirects to private addresses")
 }
 
@@ -91,6 +93,10 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	hub, err := absolute(sources.HubCacheDir(os.Getenv)) // a daemon leaves the directory that it was started in
+	if err != nil {
+		return nil, err
+	}
 	memory := int64(s.memory)
 	if memory == 0 {
 		memory = cache.DefaultMemory()
@@ -98,7 +104,7 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	b := share(memory)
 	b.limitHeap()
 	c, err := cache.New(cache.Options{
-		Dir: dir, Size: int64(s.cacheSize), Memory: b.cells, Deadline: time.Duration(s.onError), Hub: cache.HubCacheDir(), Log: log, Sealed: s.requireSealed,
+		Dir: dir, Size: int64(s.cacheSize), Memory: b.cells, Deadline: time.Duration(s.onError), Hub: hub, Log: log, Sealed: s.requireSealed,
 	})
 	if err != nil && dir != "" && s.cacheDir == "" {
 		err = hinted{err, "--cache-dir DIR names another place; --cache-dir none keeps nothing on disk"}
@@ -107,7 +113,7 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 		return nil, err
 	}
 	return &session{sealed: s.requireSealed, cache: c, views: views, memory: b, kept: b.kept / int64(releases), options: &sources.Options{
-		Keep: c, TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
+		Keep: c, HubCache: hub, Offline: s.offline, TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
 		UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
 	}}, nil
 }
@@ -165,6 +171,9 @@ func (s *session) openRelease(ctx context.Context, p place, extra ...plan.Node) 
 		return nil, err
 	}
 	l, err := src.List(ctx)
+	if errors.Is(err, sources.ErrTemporary) {
+		err = hinted{err, "--offline uses what an earlier run, or huggingface_hub, left on disk"}
+	}
 	if err != nil {
 		return nil, err
 	}

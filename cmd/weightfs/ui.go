@@ -190,6 +190,8 @@ func hint(err error) string {
 		return h.hint
 	case errors.Is(err, context.Canceled):
 		return ""
+	case errors.Is(err, sources.ErrOffline):
+		return "weightfs warm SOURCE [GLOB] with a network fetches what is missing; without --offline and HF_HUB_OFFLINE it is fetched when it is read"
 	case errors.Is(err, sources.ErrChanged):
 		return "the files changed while they were used; start again to take them as they are now"
 	}

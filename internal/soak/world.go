@@ -153,7 +153,7 @@ func (w *world) environment() []string {
 			env = append(env, e)
 		}
 	}
-	return append(env, "HF_ENDPOINT=http://"+w.addr, "HF_TOKEN="+token, "HF_HOME="+w.path("hf"), "XDG_CACHE_HOME="+w.path("xdg"),
+	return append(env, "HF_ENDPOINT=http://"+w.addr, "HF_HUB_OFFLINE=0", "HF_TOKEN="+token, "HF_HOME="+w.path("hf"), "XDG_CACHE_HOME="+w.path("xdg"),
 		"GORACE=exitcode=66", "GOTRACEBACK=all")
 }
 

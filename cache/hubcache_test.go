@@ -81,16 +81,3 @@ func TestHubCache(t *testing.T) {
 		wantRequests(t, src, request{"sub/h-linked", 0, 1007})
 	}
 }
-
-func TestHubCacheDir(t *testing.T) {
-	for _, test := range []struct{ hub, home, xdg, want string }{
-		{"/a", "/b", "/c", "/a"}, {"", "/b", "/c", "/b/hub"}, {"", "", "/c", "/c/huggingface/hub"},
-	} {
-		t.Setenv("HF_HUB_CACHE", test.hub)
-		t.Setenv("HF_HOME", test.home)
-		t.Setenv("XDG_CACHE_HOME", test.xdg)
-		if got := HubCacheDir(); got != test.want {
-			t.Errorf("%+v: %q", test, got)
-		}
-	}
-}
