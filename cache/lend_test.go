@@ -1,6 +1,9 @@
 package cache
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -51,4 +54,83 @@ func TestLend(t *testing.T) {
 		t.Errorf("not pruned after it was given back: %v", err)
 	}
 	closeCache(t, c)
+}
+
+// TestLendChanged: a verified blob whose data file somebody changed is not lent until it was verified again. What was flipped is fetched anew;
+// a copy of the directory, and a change of the mode, cost the verification only.
+func TestLendChanged(t *testing.T) {
+	const size = 3<<20 + 1
+	for _, test := range []struct {
+		name    string
+		change  func(t *testing.T, name string)
+		fetched bool
+	}{
+		{"flipped", func(t *testing.T, name string) { flipByte(t, name, 2<<20+5) }, true},
+		{"flipped, times put back", func(t *testing.T, name string) {
+			info, err := os.Stat(name)
+			must(t, err)
+			flipByte(t, name, size-1)
+			must(t, os.Chtimes(name, info.ModTime(), info.ModTime()))
+		}, true},
+		{"mode", func(t *testing.T, name string) { must(t, os.Chmod(name, 0o400)); must(t, os.Chmod(name, 0o600)) }, false},
+		{"copied", func(t *testing.T, name string) {
+			p, err := os.ReadFile(name)
+			must(t, err)
+			must(t, os.Rename(name, name+".old"))
+			must(t, os.WriteFile(name, p, 0o600))
+			must(t, os.Remove(name+".old"))
+		}, false},
+	} {
+		for _, open := range []bool{false, true} {
+			t.Run(fmt.Sprint(test.name, ", open ", open), func(t *testing.T) {
+				src := newFake(fakeFile{path: "a", size: size, sha: true})
+				o := diskOptions(t)
+				c := newCache(t, o)
+				f := c.Release(src, src.listing())
+				lend := func() bool { _, done, ok := f.Lend(ctxb(), 0); finish(done); return ok }
+				must(t, readBack(ctxb(), f, src, 0, 0, size))
+				waitFor(t, lend)
+				if !open {
+					closeCache(t, c)
+				}
+				test.change(t, filesOf(t, o.Dir, ".data")[0])
+				src.take()
+				if !open {
+					c = newCache(t, o)
+					f = c.Release(src, src.listing())
+				}
+				if lend() {
+					t.Fatal("lent as it was not verified")
+				}
+				waitFor(t, func() bool {
+					forget(c) // what is read comes from disk
+					must(t, readBack(ctxb(), f, src, 0, 0, size))
+					return lend()
+				})
+				fd, done, ok := f.Lend(ctxb(), 0)
+				got := make([]byte, size)
+				if _, err := unix.Pread(int(fd), got, 0); !ok || err != nil || !bytes.Equal(got, src.files[0].bytes(0, size)) {
+					t.Errorf("the lent file has other bytes: %v, %v", ok, err)
+				}
+				finish(done)
+				if n := len(src.take()); (n > 0) != test.fetched {
+					t.Errorf("%d requests", n)
+				}
+				closeCache(t, c)
+			})
+		}
+	}
+}
+
+// flipByte flips a bit in place.
+func flipByte(t *testing.T, name string, at int64) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	var b [1]byte
+	_, err = f.ReadAt(b[:], at)
+	must(t, err)
+	b[0] ^= 0x10
+	_, err = f.WriteAt(b[:], at)
+	must(t, err)
 }

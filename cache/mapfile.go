@@ -16,7 +16,8 @@ import (
 // each in one write and after the data that it speaks of. Integers are little-endian, checksums CRC32C.
 //
 //	header: magic "WFSMAP1\0", version u32, cell log2 u32, size u64, key [32], zero u32, checksum of the 60 bytes before u32
-//	record: kind u32, count u32, first cell u64, for fill: checksum of each cell u32 × count, checksum of the record so far u32
+//	record: kind u32, count u32, first cell u64, for fill: checksum of each cell u32 × count, for verified: mtime and ctime of the data file
+//	        in nanoseconds i64 each, checksum of the record so far u32
 //
 // The last record about a cell wins. What does not parse at the end is the tail of a write that was cut off; everything from there on is
 // ignored. Nothing here is trusted without the checksum of the cell itself, so no order of writes to the medium is needed.
@@ -25,10 +26,11 @@ const (
 	mapVersion  = 1
 	mapHeader   = 64
 	maxMap      = 256 << 20 // longer is none of ours: cells of 8 TB take that much
-	recordBase  = 20        // a record without checksums of cells
+	recordBase  = 20        // a record of its fixed fields alone
 	recordFill  = 1
 	recordTomb  = 2 // the cells are gone
-	recordWhole = 3 // all cells were there and the SHA-256 of the whole was right
+	recordPlain = 3 // the SHA-256 was right once, of a data file in a state that is not noted: it says nothing
+	recordWhole = 4 // all cells were there and the SHA-256 of the whole was right, the data file being in that state
 )
 
 var errMap = errors.New("not a map of this blob")
@@ -76,8 +78,13 @@ type record struct {
 	kind  uint32
 	first int64
 	count uint32
-	sums  []uint32 // of fill, one a cell
+	sums  []uint32  // of fill, one a cell
+	state fileState // of verified
 }
+
+// fileState is when a file was last written and last changed in any way, in nanoseconds since 1970. Whoever writes to it later changes it.
+// (Linux before 6.13 tells times only to the tick of its clock, at most 10 ms.)
+type fileState struct{ mtime, ctime int64 }
 
 func (r record) append(b []byte) []byte {
 	at := len(b)
@@ -86,6 +93,10 @@ func (r record) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.first))
 	for _, s := range r.sums {
 		b = binary.LittleEndian.AppendUint32(b, s)
+	}
+	if r.kind == recordWhole {
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.state.mtime))
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.state.ctime))
 	}
 	return binary.LittleEndian.AppendUint32(b, checksum(b[at:]))
 }
@@ -101,17 +112,23 @@ func decodeRecord(b []byte, cells int64) (r record, n int, ok bool) {
 		return r, 0, false
 	}
 	n = recordBase
-	if r.kind == recordFill {
+	switch r.kind {
+	case recordFill:
 		n += 4 * int(r.count)
+	case recordWhole:
+		n += 16
 	}
 	if len(b) < n || le.Uint32(b[n-4:]) != checksum(b[:n-4]) {
 		return r, 0, false
 	}
-	if r.kind == recordFill {
+	switch r.kind {
+	case recordFill:
 		r.sums = make([]uint32, r.count)
 		for i := range r.sums {
 			r.sums[i] = le.Uint32(b[16+4*i:])
 		}
+	case recordWhole:
+		r.state = fileState{int64(le.Uint64(b[16:])), int64(le.Uint64(b[24:]))}
 	}
 	return r, n, true
 }
@@ -119,8 +136,9 @@ func decodeRecord(b []byte, cells int64) (r record, n int, ok bool) {
 // index is what a map file says.
 type index struct {
 	groups map[int64]*stored
-	cells  int64 // present
-	whole  bool  // verified, and complete since
+	cells  int64     // present
+	whole  bool      // verified, and complete since
+	state  fileState // of the data file when it was verified
 }
 
 // stored is 16 cells of an index.
@@ -168,7 +186,7 @@ func (x *index) apply(r record) {
 	case recordTomb:
 		x.clear(r.first, int64(r.count))
 	case recordWhole:
-		x.whole = true
+		x.whole, x.state = true, r.state
 	}
 }
 
@@ -224,7 +242,7 @@ func (x *index) encode(h mapHead) []byte {
 		}
 	}
 	if x.whole {
-		b = record{kind: recordWhole}.append(b)
+		b = record{kind: recordWhole, state: x.state}.append(b)
 	}
 	return b
 }

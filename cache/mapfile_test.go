@@ -38,14 +38,17 @@ func TestMapGolden(t *testing.T) {
 	b := h.encode()
 	b = record{kind: recordFill, first: 2, count: 2, sums: []uint32{0x11223344, 0x55667788}}.append(b)
 	b = record{kind: recordTomb, first: 3, count: 1}.append(b)
-	b = record{kind: recordWhole}.append(b)
+	b = record{kind: recordPlain}.append(b)
+	plain := len(b)
+	b = record{kind: recordWhole, state: fileState{0x0102030405060708, -2}}.append(b)
 
 	head := "5746534d41503100" + "01000000" + "11000000" + "5634120000000000" + hex.EncodeToString(key[:]) + "00000000"
 	fill := "01000000" + "02000000" + "0200000000000000" + "44332211" + "88776655"
 	tomb := "02000000" + "01000000" + "0300000000000000"
-	whole := "03000000" + "00000000" + "0000000000000000"
+	unnoted := "03000000" + "00000000" + "0000000000000000"
+	whole := "04000000" + "00000000" + "0000000000000000" + "0807060504030201" + "feffffffffffffff"
 	var want []byte
-	for _, part := range []string{head, fill, tomb, whole} {
+	for _, part := range []string{head, fill, tomb, unnoted, whole} {
 		p, err := hex.DecodeString(part)
 		must(t, err)
 		want = append(want, binary.LittleEndian.AppendUint32(p, castagnoli(p))...)
@@ -57,6 +60,12 @@ func TestMapGolden(t *testing.T) {
 	must(t, err)
 	if good != len(want) || x.cells != 1 || !x.whole || x.groups[0].have != 1<<2 || x.groups[0].sums[2] != 0x11223344 {
 		t.Errorf("parsed %+v, good part %d of %d", x, good, len(want))
+	}
+	if x.state != (fileState{0x0102030405060708, -2}) {
+		t.Errorf("verified in the state %v", x.state)
+	}
+	if x, good, err := parseMap(want[:plain], h); err != nil || good != plain || x.whole {
+		t.Errorf("a verification without a state: good part %d of %d, %+v, %v", good, plain, x, err)
 	}
 }
 
@@ -168,7 +177,7 @@ func FuzzMap(f *testing.F) {
 		raw, _, _ := randomMap(r, 40)
 		f.Add(raw)
 	}
-	f.Add(record{kind: recordWhole}.append(h.encode()))
+	f.Add(record{kind: recordWhole, state: fileState{1, 2}}.append(h.encode()))
 	f.Add(record{kind: recordFill, first: 1 << 62, count: 1 << 31}.append(h.encode()))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		x, good, err := parseMap(raw, h)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"weightfs/sources"
 )
 
@@ -22,21 +24,47 @@ func (c *Cache) verifyIfComplete(ct *content) {
 }
 
 func (c *Cache) verify(ct *content, b *diskBlob) {
-	got, err := b.hash(c.ctx.Err)
-	switch {
-	case err != nil:
-	case got == ct.id:
-		if b.record(record{kind: recordWhole}) == nil {
-			b.mu.Lock()
-			b.index.whole = true
-			b.mu.Unlock()
-		}
-	default:
+	before, err := b.state()
+	if err != nil {
 		b.endVerify()
-		c.corrupt(ct, got)
 		return
 	}
+	got, err := b.hash(c.ctx.Err)
+	if err == nil && got == ct.id {
+		b.verified(before)
+	}
 	b.endVerify()
+	if err == nil && got != ct.id {
+		c.corrupt(ct, got)
+	}
+}
+
+// verified notes that the hash was right, if the data file is still in the state in which it was when the hash was begun.
+func (b *diskBlob) verified(before fileState) {
+	if now, err := b.state(); err != nil || now != before || b.record(record{kind: recordWhole, state: now}) != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.index.whole, b.index.state = true, before
+}
+
+// state is that of the data file, which is open.
+func (b *diskBlob) state() (s fileState, err error) {
+	var st unix.Stat_t
+	if err = unix.Fstat(int(b.data.Fd()), &st); err == nil && st.Size != b.size {
+		err = fmt.Errorf("it has %d bytes", st.Size)
+	}
+	return fileState{st.Mtim.Nano(), st.Ctim.Nano()}, err
+}
+
+// look compares the data file of a verified blob with what it was when it was verified. One that somebody else has changed since is not
+// verified any more. The caller has it pinned, so that this process changes nothing.
+func (b *diskBlob) look() {
+	now, err := b.state()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.index.whole = b.index.whole && err == nil && now == b.index.state
 }
 
 func (c *Cache) corrupt(ct *content, got sources.ID) {
@@ -56,12 +84,17 @@ func (c *Cache) corrupt(ct *content, got sources.ID) {
 func (b *diskBlob) startVerify() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.writable() || b.verifying || b.index.whole || b.index.cells == 0 || b.index.cells < cellsOf(b.size) {
+	if !b.full() || b.verifying || b.index.whole {
 		return false
 	}
 	b.verifying = true
 	b.pinned++
 	return true
+}
+
+// full says whether this process writes the blob and all of it is there. b.mu is held.
+func (b *diskBlob) full() bool {
+	return b.writable() && b.data != nil && b.index.cells > 0 && b.index.cells == cellsOf(b.size)
 }
 
 func (b *diskBlob) endVerify() {
@@ -104,18 +137,35 @@ func (f *Files) Complete(i int) (fd uintptr, done func(), ok bool) {
 	case len(o.content.blobs) == 0, o.content.seal.Load() != nil: // each read of a sealed file is checked
 		return 0, nil, false
 	}
-	return o.content.blobs[0].lend()
+	if fd, done, ok = o.content.blobs[0].lend(); !ok {
+		f.cache.verifyIfComplete(o.content)
+	}
+	return fd, done, ok
 }
 
-// lend is the data file if it is whole, and keeps it so until done.
+// lend is the data file if it is whole and was not changed since it was verified, and keeps it so until done.
 func (b *diskBlob) lend() (fd uintptr, done func(), ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.writable() || !b.index.whole || b.data == nil || b.index.cells != cellsOf(b.size) {
+	if !b.pinFull() {
 		return 0, nil, false
 	}
-	b.pinned++
+	b.look()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.index.whole {
+		b.pinned--
+		return 0, nil, false
+	}
 	return b.data.Fd(), sync.OnceFunc(b.unpin), true
+}
+
+func (b *diskBlob) pinFull() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.full() {
+		return false
+	}
+	b.pinned++
+	return true
 }
 
 func (b *diskBlob) unpin() {
