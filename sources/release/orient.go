@@ -20,6 +20,9 @@ func (b *builder) orient(x *Experts) error {
 		if q := data[p.Projection]; q != nil {
 			return fmt.Errorf("routed experts %s have two tensors of weights for %s: %s and %s", b.class, p.Projection, quoted(q.Tensor), quoted(p.Tensor))
 		}
+		if err := p.axes(); err != nil {
+			return err
+		}
 		data[p.Projection] = p
 	}
 	if err := b.projections(data); err != nil {
@@ -40,6 +43,24 @@ func (b *builder) orient(x *Experts) error {
 	}
 	x.widths(data)
 	return nil
+}
+
+// axes refuses weights of one expert that are no matrix, or matrix of blocks, whose first axes would be taken for out and in. Formats that
+// store an expert's own tensor in tiles (EXL3, AQLM) have more axes, which say nothing.
+func (p *Part) axes() error {
+	n := len(p.Shape)
+	ok := n == 2
+	if p.Suffix != "weight" {
+		ok = n > 0 && (n < 3 || !p.Fused || n == 3 && p.Suffix == "blocks")
+	}
+	if ok {
+		return nil
+	}
+	whole := ""
+	if p.Fused {
+		whole = ": a fused tensor is [experts, out, in] or [experts, in, out]"
+	}
+	return fmt.Errorf("tensor %s is %s%v for each expert, expected [out, in] or [in, out]%s", quoted(p.Tensor), quoted(p.DTypeName), p.Shape, whole)
 }
 
 // projections checks that the experts have one of the three sets of projections, and weights for each.
