@@ -14,9 +14,11 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"weightfs/fs/plan"
@@ -37,12 +39,12 @@ A copy that was stopped is taken up by the same command: parts that are there ar
 		Args:    args(2, 3),
 		RunE: func(c *cobra.Command, args []string) error {
 			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error {
-				return u.cp(ctx, &copier{o: o, jobs: max(jobs, 1)}, cleanPath(args[1]), append(args, "")[2], quiet)
+				return u.cp(ctx, newCopier(o, jobs), cleanPath(args[1]), append(args, "")[2], quiet)
 			})
 		},
 	}
 	set.addTo(c.Flags())
-	c.Flags().IntVarP(&jobs, "jobs", "j", 4, "segments of 8 MiB copied at once")
+	c.Flags().IntVarP(&jobs, "jobs", "j", 4, "segments of 8 MiB copied at once, or of small files up to 16 times as many")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
 }
@@ -56,10 +58,10 @@ func (u *ui) cp(ctx context.Context, c *copier, p, dest string, quiet bool) erro
 	err = c.run(ctx, files)
 	c.bar.Exit()
 	if err != nil {
-		return hinted{err, copyHint(err)}
+		return hinted{err, cmp.Or(hint(err), copyHint(err))}
 	}
 	if !quiet {
-		u.notef("copied %d files, %s (%s of it was there)", len(files), size(c.total), size(c.kept.Load()))
+		u.notef("copied %s, %s (%s of it was there)", english.Plural(len(files), "file", ""), size(c.total), size(c.kept.Load()))
 	}
 	return nil
 }
@@ -92,13 +94,23 @@ func isTerminal(f *os.File) bool {
 // segment is the unit of copying: read in one call, written in one call, recorded with its checksum.
 const segment = 8 << 20
 
+// smallest is what a segment counts at least for when segments are copied at once: a short one is a round trip too.
+const smallest = segment / 16
+
 // copier copies files of a tree.
 type copier struct {
 	o     *opened
-	jobs  int
+	room  *semaphore.Weighted // bytes of segments that are copied at once
+	free  chan []byte         // memory of whole segments
 	bar   *progressbar.ProgressBar
 	total int64
 	kept  atomic.Int64 // bytes that were there
+}
+
+// newCopier makes a copier of as many bytes at once as jobs segments have.
+func newCopier(o *opened, jobs int) *copier {
+	jobs = max(jobs, 1)
+	return &copier{o: o, room: semaphore.NewWeighted(int64(jobs) * segment), free: make(chan []byte, jobs)}
 }
 
 // copyFile is one file to copy.
@@ -173,10 +185,9 @@ func (c *copier) fits(dest string, files []*copyFile) error {
 	return nil
 }
 
-// run copies the files, jobs segments at a time.
+// run copies the files, as many segments at once as there is room for.
 func (c *copier) run(ctx context.Context, files []*copyFile) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(c.jobs)
 	for _, f := range files {
 		if err := c.start(ctx, f, g); err != nil {
 			return cmp.Or(g.Wait(), err)
@@ -217,14 +228,22 @@ func (c *copier) start(ctx context.Context, f *copyFile, g *errgroup.Group) (err
 		return f.part.finish()
 	}
 	for _, i := range missing {
-		g.Go(func() error { return c.copy(ctx, f, i) })
+		n := max(f.part.len(i), smallest)
+		if err := c.room.Acquire(ctx, n); err != nil {
+			return err
+		}
+		g.Go(func() error {
+			defer c.room.Release(n)
+			return c.copy(ctx, f, i)
+		})
 	}
-	return ctx.Err()
+	return nil
 }
 
 // copy copies one segment; the last one finishes the file.
 func (c *copier) copy(ctx context.Context, f *copyFile, i int64) error {
-	buf := make([]byte, f.part.len(i))
+	buf := c.buffer(f.part.len(i))
+	defer c.release(buf)
 	if _, err := c.o.reader.ReadAt(ctx, f.plan, buf, i*segment); err != nil && err != io.EOF {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
@@ -236,6 +255,24 @@ func (c *copier) copy(ctx context.Context, f *copyFile, i int64) error {
 		return f.part.finish()
 	}
 	return nil
+}
+
+// buffer is memory for n bytes of a segment. That of whole segments is used again: fresh memory costs as much as decoding into it.
+func (c *copier) buffer(n int64) []byte {
+	if n == segment {
+		select {
+		case b := <-c.free:
+			return b
+		default:
+		}
+	}
+	return make([]byte, n)
+}
+
+func (c *copier) release(b []byte) {
+	if len(b) == segment {
+		c.free <- b // there are as many as have room
+	}
 }
 
 // key names the content of a file: equal keys mean equal bytes.

@@ -3,9 +3,16 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +70,49 @@ func writeLedger(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	slices.Sort(lines)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "")), 0o666))
+}
+
+// startFiles is "files DIR": it serves a directory as any web server would, at $FILES.
+func startFiles(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: files DIR")
+	}
+	s := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs(args[0]))))
+	ts.Defer(s.Close)
+	ts.Setenv("FILES", s.URL)
+}
+
+// writeHubCache is "hubcache RELEASE ORG/NAME COMMIT links|copies [FILE...]": it writes what huggingface_hub leaves in $HF_HOME when files of
+// a release, all of them if none is named, are downloaded from the main branch, with links or on a system without.
+func writeHubCache(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 4 {
+		ts.Fatalf("usage: hubcache RELEASE ORG/NAME COMMIT links|copies [FILE...]")
+	}
+	repo := filepath.Join(ts.Getenv("HF_HOME"), "hub", "models--"+strings.ReplaceAll(args[1], "/", "--"))
+	write := func(name string, content []byte) {
+		name = filepath.Join(repo, name)
+		ts.Check(os.MkdirAll(filepath.Dir(name), 0o777))
+		ts.Check(os.WriteFile(name, content, 0o666))
+	}
+	write("refs/main", []byte(args[2]))
+	for _, f := range testrel.ByName(args[0])[0].Files {
+		if len(args) > 4 && !slices.Contains(args[4:], f.Path) {
+			continue
+		}
+		content, err := io.ReadAll(io.NewSectionReader(&f, 0, f.Size))
+		ts.Check(err)
+		name := path.Join("snapshots", args[2], f.Path)
+		if args[3] == "copies" {
+			write(name, content)
+			continue
+		}
+		sum := sha256.Sum256(content)
+		blob := "blobs/" + hex.EncodeToString(sum[:])
+		write(blob, content)
+		link := filepath.Join(repo, name)
+		ts.Check(os.MkdirAll(filepath.Dir(link), 0o777))
+		ts.Check(os.Symlink(strings.Repeat("../", strings.Count(name, "/"))+blob, link))
+	}
 }
 
 // command runs the program and returns what it printed.

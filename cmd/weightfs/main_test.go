@@ -61,16 +61,18 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"release": writeRelease,
-			"shard":   writeShard,
-			"hub":     startHub,
-			"ledger":  writeLedger,
-			"exits":   exits,
-			"crash":   crash,
-			"fetched": fetched,
-			"mounted": mounted,
-			"gone":    gone,
-			"appears": appears,
+			"release":  writeRelease,
+			"shard":    writeShard,
+			"hub":      startHub,
+			"ledger":   writeLedger,
+			"files":    startFiles,
+			"hubcache": writeHubCache,
+			"exits":    exits,
+			"crash":    crash,
+			"fetched":  fetched,
+			"mounted":  mounted,
+			"gone":     gone,
+			"appears":  appears,
 		},
 	})
 }
