@@ -38,7 +38,8 @@ type diskBlob struct {
 	// is taken while mu is held.
 	create, append sync.Mutex
 	log            *os.File
-	logged         int64 // length of the map file
+	logged         int64    // length of the map file
+	past           *os.File // the data file, written past the page cache; nil: not opened. Guarded by create
 }
 
 func newDiskBlob(s *store, key sources.ID, size int64) *diskBlob {
@@ -214,6 +215,13 @@ func (b *diskBlob) present(group int64) uint16 {
 	return 0
 }
 
+// empty says whether it is sure that no cell is there.
+func (b *diskBlob) empty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.broken && b.index.cells == 0
+}
+
 // complete says whether every cell is there.
 func (b *diskBlob) complete() bool {
 	b.mu.Lock()
@@ -387,7 +395,7 @@ func (b *diskBlob) put(first int64, bufs [][]byte, w writing) (sums []uint32, er
 		return nil, errNoRoom
 	}
 	if err = b.files(); err == nil {
-		err = b.store.pwritev(b.data, bufs, first<<cellLog2, w)
+		err = b.pwrite(bufs, first<<cellLog2, w)
 	}
 	if err == nil {
 		err = b.record(record{kind: recordFill, first: first, count: uint32(len(sums)), sums: sums})
@@ -400,32 +408,56 @@ func (b *diskBlob) put(first int64, bufs [][]byte, w writing) (sums []uint32, er
 	return sums, nil
 }
 
-// writing is what becomes of the page cache of the disk's file system when something is written.
-type writing int
+// writing is the way of bytes to the data file.
+type writing bool
 
 const (
-	kept    writing = 0                  // it holds what was written, as usual
-	dropped writing = unix.RWF_DONTCACHE // it gives the pages back once they are on disk
+	buffered writing = false // through the page cache of the disk's file system
+	direct   writing = true  // past it, where it can be: memory of the arena and whole cells
 )
 
-// pwritev writes all of bufs. Kernels before 6.14, and some file systems, keep every page.
-func (s *store) pwritev(f *os.File, bufs [][]byte, off int64, w writing) error {
+// pwrite writes all of bufs.
+func (b *diskBlob) pwrite(bufs [][]byte, off int64, w writing) error {
+	if w == direct && wholeCells(bufs) {
+		if f := b.directFile(); f != nil {
+			err := pwritev(f, bufs, off)
+			if err != unix.EINVAL {
+				return err
+			}
+			b.store.indirect.Store(true) // larger blocks than cells
+		}
+	}
+	return pwritev(b.data, bufs, off)
+}
+
+func wholeCells(bufs [][]byte) bool { return len(bufs[len(bufs)-1]) == cellSize }
+
+// directFile is the data file opened with O_DIRECT, which only blobs have that are written; nil where the file system has no such thing.
+func (b *diskBlob) directFile() *os.File {
+	b.create.Lock()
+	defer b.create.Unlock()
+	if b.past == nil && !b.store.indirect.Load() {
+		f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", b.data.Fd()), os.O_WRONLY|unix.O_DIRECT, 0) // the same file, wherever its name leads by now
+		if err != nil {
+			b.store.indirect.Store(errors.Is(err, unix.EINVAL))
+			return nil
+		}
+		b.past = f
+	}
+	return b.past
+}
+
+func pwritev(f *os.File, bufs [][]byte, off int64) error {
 	want := 0
 	for _, p := range bufs {
 		want += len(p)
 	}
 	for {
-		if s.keepsPages.Load() {
-			w = kept
+		n, err := unix.Pwritev(int(f.Fd()), bufs, off)
+		if err == unix.EINTR {
+			continue
 		}
-		n, err := unix.Pwritev2(int(f.Fd()), bufs, off, int(w))
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EOPNOTSUPP && w == dropped:
-			s.keepsPages.Store(true)
-			continue
-		case err == nil && n < want:
+		if err == nil && n < want {
 			err = unix.ENOSPC
 		}
 		return err
@@ -597,10 +629,10 @@ func (b *diskBlob) close() {
 }
 
 func (b *diskBlob) closeFiles() {
-	for _, f := range []*os.File{b.data, b.log} {
+	for _, f := range []*os.File{b.data, b.log, b.past} {
 		if f != nil {
 			f.Close()
 		}
 	}
-	b.data, b.log = nil, nil
+	b.data, b.log, b.past = nil, nil, nil
 }

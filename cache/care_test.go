@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -40,6 +43,38 @@ func TestPrune(t *testing.T) {
 	if _, err := newCache(t, Options{}).Prune(0); err == nil {
 		t.Error("pruned no directory")
 	}
+}
+
+// TestPruneAll leaves the lock and empty directories, and nothing on the books, of files of odd sizes, parts of files, headers, maps that cannot
+// be read, and what processes left that were cut off.
+func TestPruneAll(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 300_001, named: true}, fakeFile{path: "b", size: 1, named: true}, fakeFile{path: "c", size: 4<<20 + 77, sha: true},
+		fakeFile{path: "d", size: 5000, named: true})
+	o := diskOptions(t)
+	c := newCache(t, o)
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 300_001))
+	must(t, readBack(ctxb(), f, src, 1, 0, 1))
+	must(t, readBack(ctxb(), f, src, 2, 3<<20, 4<<20+77))
+	must(t, readBack(ctxb(), f, src, 3, 0, 5000))
+	closeCache(t, c)
+	maps := filesOf(t, o.Dir, ".map")
+	must(t, os.WriteFile(maps[0], []byte("no map"), 0o600))
+	must(t, os.Remove(strings.TrimSuffix(maps[1], ".map")+".data"))
+	must(t, os.WriteFile(maps[1]+".new", []byte("cut off"), 0o600))
+	c = newCache(t, o)
+	if _, err := c.Prune(0); err != nil || c.Stats().DiskUsed != 0 {
+		t.Errorf("%d bytes are left on the books, %v", c.Stats().DiskUsed, err)
+	}
+	if left := filesOf(t, filepath.Join(o.Dir, version), ""); slices.ContainsFunc(left, isFile) {
+		t.Errorf("left: %q", left)
+	}
+	closeCache(t, c)
+}
+
+func isFile(name string) bool {
+	info, err := os.Lstat(name)
+	return err != nil || !info.IsDir()
 }
 
 // TestCheckDisk finds flipped bits, and a blob whose checksums are right but whose hash is not.

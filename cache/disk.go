@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/moby/sys/mountinfo"
@@ -45,6 +47,7 @@ func openDisk(o Options, stats *counters) (*disk, error) {
 	switch {
 	case err == nil:
 		removeLeftOver(root)
+		removeOlder(root)
 		d.own, err = newStore(root, lock, o, stats)
 	case errors.Is(err, unix.EWOULDBLOCK):
 		d.shared, _ = newStore(root, nil, o, stats)
@@ -163,6 +166,29 @@ func removeLeftOver(root *os.Root) {
 	}
 }
 
+// removeOlder removes what older formats kept: nothing reads it any more. What a newer one keeps is neither read nor touched.
+func removeOlder(root *os.Root) {
+	f, err := root.Open(".")
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	own, _ := formatOf(version)
+	for _, name := range names {
+		if n, ok := formatOf(name); ok && n < own {
+			root.RemoveAll(name)
+		}
+	}
+}
+
+// formatOf is the number of the format that a directory of this name is in.
+func formatOf(name string) (n uint64, ok bool) {
+	digits, ok := strings.CutPrefix(name, "v")
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return n, ok && err == nil
+}
+
 // open is the places on disk where the cells of a blob are, the one that is written first. None without a directory.
 func (d *disk) open(id sources.ID, size int64) []*diskBlob {
 	if d == nil || id == (sources.ID{}) {
@@ -208,7 +234,7 @@ func (d *disk) storeObject(key sources.ID, p []byte) {
 	defer d.own.release(b)
 	cells := cellsIn(p)
 	for first := 0; first < len(cells); first += pieceCells {
-		b.write(int64(first), cells[first:min(first+pieceCells, len(cells))], kept)
+		b.write(int64(first), cells[first:min(first+pieceCells, len(cells))], buffered)
 	}
 }
 

@@ -323,6 +323,64 @@ func TestLeftOver(t *testing.T) {
 	}
 }
 
+// TestOtherFormats: directories of older formats are removed by who writes in the cache, and those of newer ones stay; neither is read.
+func TestOtherFormats(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: damageSize, named: true})
+	o := diskOptions(t)
+	c := newCache(t, o)
+	must(t, readBack(ctxb(), c.Release(src, src.listing()), src, 0, 0, damageSize))
+	closeCache(t, c)
+	must(t, os.CopyFS(filepath.Join(o.Dir, "v0"), os.DirFS(filepath.Join(o.Dir, version))))
+	for _, name := range []string{"v2", "vault", "v"} {
+		must(t, os.MkdirAll(filepath.Join(o.Dir, name, "ab"), 0o700))
+	}
+	must(t, os.Rename(filepath.Join(o.Dir, version), filepath.Join(o.Dir, "v3")))
+	src.take()
+	c = newCache(t, o)
+	if used := c.Stats().DiskUsed; used != 0 {
+		t.Errorf("%d bytes of other formats are counted", used)
+	}
+	must(t, readBack(ctxb(), c.Release(src, src.listing()), src, 0, 0, damageSize))
+	if len(src.take()) == 0 {
+		t.Error("a directory of another format was read")
+	}
+	closeCache(t, c)
+	entries, err := os.ReadDir(o.Dir)
+	must(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"lock", "v", "v1", "v2", "v3", "vault"}; !slices.Equal(names, want) {
+		t.Errorf("the directory has %q, want %q", names, want)
+	}
+}
+
+// TestOldMaps: a map of another version is none, and goes with its data.
+func TestOldMaps(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: damageSize, named: true})
+	o := diskOptions(t)
+	c := newCache(t, o)
+	must(t, readBack(ctxb(), c.Release(src, src.listing()), src, 0, 0, damageSize))
+	closeCache(t, c)
+	name := filesOf(t, o.Dir, ".map")[0]
+	p, err := os.ReadFile(name)
+	must(t, err)
+	p[8]++
+	binary.LittleEndian.PutUint32(p[60:], checksum(p[:60]))
+	must(t, os.WriteFile(name, p, 0o600))
+	src.take()
+	c = newCache(t, o)
+	must(t, readBack(ctxb(), c.Release(src, src.listing()), src, 0, 0, damageSize))
+	if len(src.take()) == 0 {
+		t.Error("a map of another version was read")
+	}
+	closeCache(t, c)
+	if after, err := os.ReadFile(name); err != nil || after[8] != mapVersion {
+		t.Errorf("the map was not written anew: %v", err)
+	}
+}
+
 // TestSizeLimit keeps the directory under its size by dropping what was used longest ago, also of blobs that are open.
 func TestSizeLimit(t *testing.T) {
 	now := &clock{t: time.Unix(1e9, 0)}
@@ -486,7 +544,7 @@ func TestWriteFails(t *testing.T) {
 	defer d.close()
 	data := content0(1, 8<<20)
 	b := d.own.open(sources.ID{1}, 8<<20)
-	write := func(group int64) { b.write(group*pieceCells, cellsIn(data[group<<21:(group+1)<<21]), dropped) }
+	write := func(group int64) { b.write(group*pieceCells, cellsIn(data[group<<21:(group+1)<<21]), buffered) }
 	write(0)
 	for i, broken := range []**os.File{&b.data, &b.log} {
 		whole := *broken
@@ -509,7 +567,7 @@ func TestWriteFails(t *testing.T) {
 		t.Error("what was there is gone")
 	}
 	other := d.own.open(sources.ID{2}, 2<<20)
-	other.write(0, cellsIn(data[:2<<20]), kept)
+	other.write(0, cellsIn(data[:2<<20]), buffered)
 	if other.present(0) != 0xffff {
 		t.Error("nothing is written after the pause")
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,8 +37,8 @@ type store struct {
 	temporary func() error  // removes the directory when the store closes
 	evictor   chan struct{} // holds one token: one eviction at a time
 
-	keepsPages atomic.Bool // the kernel cannot drop pages that were written
-	beside     sync.Mutex  // held while a file beside a map is written, so that two do not write the same one
+	indirect atomic.Bool // the file system does not write past its page cache
+	beside   sync.Mutex  // held while a file beside a map is written, so that two do not write the same one
 
 	mu     sync.Mutex // guards all below
 	blobs  map[sources.ID]*diskBlob
@@ -65,29 +64,48 @@ func newStore(root *os.Root, lock *os.File, o Options, stats *counters) (*store,
 	return s, nil
 }
 
-// scan notes the blobs that are there. What is empty or has no map is removed.
+// scan notes the blobs that are there. What is empty or half there is removed.
 func (s *store) scan() {
 	fs.WalkDir(s.root.FS(), version, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return nil
 		}
-		base, isData := strings.CutSuffix(name, ".data")
-		info, err := s.root.Lstat(name)
-		if !isData || err != nil {
-			return nil
+		base, ext := name[:len(name)-len(path.Ext(name))], path.Ext(name)
+		switch ext {
+		case ".data":
+			if !s.note(base) {
+				s.root.Remove(name)
+				s.root.Remove(base + ".map")
+			}
+		case ".map":
+			if _, err := s.root.Lstat(base + ".data"); errors.Is(err, os.ErrNotExist) {
+				s.root.Remove(name)
+			}
+		case ".new":
+			s.root.Remove(name) // a rewrite that was cut off
 		}
-		key, ok := keyOf(path.Base(base))
-		m, err := s.root.Lstat(base + ".map")
-		bytes := info.Sys().(*syscall.Stat_t).Blocks * 512
-		if !ok || err != nil || bytes == 0 {
-			s.root.Remove(name)
-			s.root.Remove(base + ".map")
-			return nil
-		}
-		s.rest[key] = atRest{m.ModTime().Unix(), bytes}
-		s.used += bytes
 		return nil
 	})
+}
+
+// note counts the blob at rest whose files have this name. It is false if there is no such blob, or nothing of it.
+func (s *store) note(base string) bool {
+	key, ok := keyOf(path.Base(base))
+	if !ok {
+		return false
+	}
+	data, err := s.root.Lstat(base + ".data")
+	if err != nil {
+		return true
+	}
+	m, err := s.root.Lstat(base + ".map")
+	bytes := min(data.Size(), data.Sys().(*syscall.Stat_t).Blocks*512) // cells are counted as long as they are
+	if err != nil || bytes == 0 {
+		return false
+	}
+	s.rest[key] = atRest{m.ModTime().Unix(), bytes}
+	s.used += bytes
+	return true
 }
 
 func keyOf(name string) (id sources.ID, ok bool) {
@@ -150,6 +168,17 @@ func (s *store) release(b *diskBlob) {
 	if last {
 		b.close()
 	}
+	if last && s.lock != nil && b.empty() {
+		s.remove(b.key)
+	}
+}
+
+// remove removes the files of a blob that has no cells. Its seal stays. (Who opens the blob at this moment may write to files that have no name
+// any more: that is as good as not to be kept.)
+func (s *store) remove(key sources.ID) {
+	name := s.name(key)
+	s.root.Remove(name + ".map")
+	s.root.Remove(name + ".data")
 }
 
 // load is all bytes of a blob that is complete and no longer than limit, or nil.
@@ -245,16 +274,26 @@ func (s *store) evict(need int64) bool {
 			freed += v.blob.evict(v.group)
 			continue
 		}
-		b := s.open(v.key, -1)
-		for _, g := range b.groups() {
-			if freed < need {
-				freed += b.evict(g)
-			}
-		}
-		s.release(b)
+		freed += s.evictRest(v, need-freed)
 	}
 	s.stats.evicted.Add(freed)
 	return freed > 0
+}
+
+// evictRest frees about so many bytes of a blob at rest. If no cell is left of it, all that was counted for it is free.
+func (s *store) evictRest(v victim, need int64) (freed int64) {
+	b := s.open(v.key, -1)
+	defer s.release(b)
+	for _, g := range b.groups() {
+		if freed < need {
+			freed += b.evict(g)
+		}
+	}
+	if b.empty() && v.bytes > freed {
+		s.freed(v.bytes - freed)
+		freed = v.bytes
+	}
+	return freed
 }
 
 // victims is everything that may be evicted, in the order in which it should be, and the open blobs, each with one more use.
