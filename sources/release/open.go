@@ -76,12 +76,15 @@ func (rel *Release) choose(ctx context.Context) (text []byte, err error) {
 func (rel *Release) headers(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
+	parsers := sync.Pool{New: func() any { return new(safetensors.Parser) }}
 	for i := range rel.Shards {
 		s := &rel.Shards[i]
 		g.Go(func() error {
 			head, err := rel.reader.Header(ctx, s.Path)
 			if err == nil {
-				s.Header, err = safetensors.Parse(head, s.Size)
+				p := parsers.Get().(*safetensors.Parser)
+				s.Header, err = p.Parse(head, s.Size)
+				parsers.Put(p)
 			}
 			if err == nil {
 				return nil
@@ -168,7 +171,7 @@ func (rel *Release) compareIndex(text []byte) (odd []string, err error) {
 // indexed finds a tensor that an index names: in the shard where the index has it, whose names are few, else in any.
 func (rel *Release) indexed(shard int32, known bool, tensor []byte) (Ref, bool) {
 	if known {
-		if k, ok := rel.Shards[shard].Header.Find(string(tensor)); ok {
+		if k, ok := rel.Shards[shard].Header.Find(tensor); ok {
 			return Ref{shard, int32(k)}, true
 		}
 	}

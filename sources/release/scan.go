@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"weightfs/sources/safetensors"
 )
 
 const maxNesting = 64
@@ -189,7 +191,11 @@ func (s *scanner) str() ([]byte, error) {
 		return nil, s.fail("expected a string")
 	}
 	start, ascii := s.i, true
-	for ; s.i < len(s.b); s.i++ {
+	for {
+		s.i += safetensors.PlainLen(s.b[s.i:])
+		if s.i == len(s.b) {
+			return nil, s.fail("string does not end")
+		}
 		switch c := s.b[s.i]; {
 		case c == '"':
 			text := s.b[start:s.i]
@@ -202,11 +208,9 @@ func (s *scanner) str() ([]byte, error) {
 			return s.escaped(start)
 		case c < 0x20:
 			return nil, s.fail("control character in a string")
-		case c >= utf8.RuneSelf:
-			ascii = false
 		}
+		s.i, ascii = s.i+1, false
 	}
-	return nil, s.fail("string does not end")
 }
 
 // escaped takes the rest of a string that began at start and has an escape at the scanner's place.

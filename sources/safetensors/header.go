@@ -70,7 +70,7 @@ func (h *Header) Kind(i int) uint32 { return h.kinds[i] }
 func (h *Header) name(i int) string { return h.names[h.nameAt[i]:h.nameAt[i+1]] }
 
 // Find is the number of the tensor of that name.
-func (h *Header) Find(name string) (int, bool) {
+func (h *Header) Find(name []byte) (int, bool) {
 	if len(h.slots) == 0 {
 		return 0, false
 	}
@@ -79,10 +79,10 @@ func (h *Header) Find(name string) (int, bool) {
 }
 
 // slot is where name stands in the name index, or the free slot where it would.
-func (h *Header) slot(name string) uint64 {
+func (h *Header) slot(name []byte) uint64 {
 	n := uint64(len(h.slots))
-	s, _ := bits.Mul64(maphash.String(h.seed, name), n)
-	for h.slots[s] != 0 && h.name(int(h.slots[s])-1) != name {
+	s, _ := bits.Mul64(maphash.Bytes(h.seed, name), n)
+	for h.slots[s] != 0 && h.name(int(h.slots[s])-1) != string(name) {
 		if s++; s == n {
 			s = 0
 		}

@@ -53,6 +53,15 @@ func Read(r io.Reader, fileSize int64) (*Header, error) {
 
 // Parse parses head, the first 8+N bytes of a file of fileSize bytes, and validates it. It keeps no reference to head.
 func Parse(head []byte, fileSize int64) (*Header, error) {
+	var p Parser
+	return p.Parse(head, fileSize)
+}
+
+// Parser parses headers one after the other in the same memory, which it keeps. The zero value is ready. It is not for parallel use.
+type Parser struct{ parser }
+
+// Parse is [Parse].
+func (x *Parser) Parse(head []byte, fileSize int64) (*Header, error) {
 	n, err := HeaderLen(head, fileSize)
 	if err != nil {
 		return nil, err
@@ -60,9 +69,9 @@ func Parse(head []byte, fileSize int64) (*Header, error) {
 	if int64(len(head)) != 8+n {
 		return nil, fmt.Errorf("%w: got %d bytes of a header of 8+%d", ErrHeaderLength, len(head), n)
 	}
-	p := parser{scanner: scanner{b: head[8:]}, shapes: map[string]uint32{}, dtypes: map[string]uint32{}}
-	p.entries = make([]entry, 0, n/128+1)
-	p.names = make([]byte, 0, n/2)
+	p := &x.parser
+	p.reset(head[8:])
+	defer p.reset(nil)
 	if err := p.object(); err != nil {
 		if !utf8.Valid(p.b) {
 			return nil, fmt.Errorf("%w: %v", ErrHeaderUTF8, err)
@@ -74,6 +83,20 @@ func Parse(head []byte, fileSize int64) (*Header, error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// reset makes p ready for a JSON; of what was there it keeps memory that no Header has.
+func (p *parser) reset(b []byte) {
+	if p.shapes == nil {
+		p.shapes, p.dtypes = map[string]uint32{}, map[string]uint32{}
+	}
+	clear(p.shapes)
+	clear(p.dtypes)
+	*p = parser{
+		scanner: scanner{b: b, buf: p.buf},
+		entries: slices.Grow(p.entries[:0], len(b)/128+1), names: slices.Grow(p.names[:0], len(b)/2),
+		dims: p.dims[:0], shapeAt: p.shapeAt[:0], shapes: p.shapes, dtypes: p.dtypes,
+	}
 }
 
 // entry is one tensor as it was parsed, names in parser.names.
@@ -413,8 +436,8 @@ func (p *parser) index(h *Header) error {
 	n := len(p.entries)
 	h.seed = maphash.MakeSeed()
 	h.slots = make([]uint32, n+n/2+min(n, 1))
-	for i := range n {
-		s := h.slot(h.name(i))
+	for i, e := range p.entries {
+		s := h.slot(p.name(e))
 		if h.slots[s] != 0 {
 			return fmt.Errorf("%w: tensor %q", ErrDuplicate, h.name(i))
 		}

@@ -69,7 +69,7 @@ func TestEncodeParse(t *testing.T) {
 		}
 		checkAgainstJSON(t, b, tensors)
 		for _, want := range tensors {
-			i, ok := h.Find(want.Name)
+			i, ok := h.Find([]byte(want.Name))
 			if !ok || !same(h.At(i), want) {
 				t.Fatalf("wrote %+v, read %+v", want, h.At(i))
 			}
@@ -135,7 +135,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			if x := a.At(i); x.Begin < x.End && !reflect.DeepEqual(x, b.At(i)) {
 				t.Fatalf("tensor %d is %+v or %+v", i, x, b.At(i))
 			}
-			if j, ok := b.Find(a.At(i).Name); !ok || !reflect.DeepEqual(b.At(j), a.At(i)) {
+			if j, ok := b.Find([]byte(a.At(i).Name)); !ok || !reflect.DeepEqual(b.At(j), a.At(i)) {
 				t.Fatalf("tensor %+v is lost", a.At(i))
 			}
 		}

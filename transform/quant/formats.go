@@ -48,30 +48,22 @@ func table() []format {
 // formats is the table; it never changes.
 var formats = table()
 
-// knownSuffix holds every suffix of the table.
-var knownSuffix = func() map[string]bool {
-	known := map[string]bool{}
-	for _, s := range Suffixes() {
-		known[s.Suffix] = true
-	}
-	return known
-}()
+// ending is how a suffix stands at the end of a name.
+type ending struct{ text, suffix string }
 
-// suffixEnds[n] are the last bytes of the suffixes of n bytes: most of what stands after a dot is seen to be none without a look-up.
-var suffixEnds = func() [][256]bool {
-	ends := make([][256]bool, longestSuffix+1)
-	for s := range knownSuffix {
-		if s != "" {
-			ends[len(s)][s[len(s)-1]] = true
+// endings are those of all suffixes but "" by their last byte, longest first.
+var endings = func() (by [256][]ending) {
+	for _, s := range Suffixes() {
+		if text := TensorName("x", s.Suffix)[1:]; text != "" {
+			last := text[len(text)-1]
+			by[last] = append(by[last], ending{text, s.Suffix})
 		}
 	}
-	return ends
+	for _, ends := range by {
+		slices.SortStableFunc(ends, func(a, b ending) int { return len(b.text) - len(a.text) })
+	}
+	return by
 }()
-
-// isSuffix says whether s, which is not empty, is a suffix of the table.
-func isSuffix(s string) bool {
-	return len(s) < len(suffixEnds) && suffixEnds[len(s)][s[len(s)-1]] && knownSuffix[s]
-}
 
 // TensorName joins a module's name and a suffix: "" is the module's name itself, a suffix that begins with "_" or "." is appended as it is
 // (experts.gate_up_proj + _blocks, down_proj + ._weight_qdata), any other after a dot (down_proj + weight).
@@ -88,22 +80,19 @@ func TensorName(module, suffix string) string {
 // Split takes a tensor's name apart into module and suffix, the longest known suffix first. A name without a known suffix is its own
 // module, with suffix "".
 func Split(name string) (module, suffix string) {
-	if name != "" && name[0] != '_' && name[0] != '.' && isSuffix(name) {
-		return "", name
+	if name == "" {
+		return "", ""
 	}
-	for i := max(1, len(name)-longestSuffix); i < len(name); i++ {
-		switch c := name[i]; {
-		case c == '.' && i+1 < len(name) && name[i+1] != '_' && isSuffix(name[i+1:]):
-			return name[:i], name[i+1:]
-		case (c == '_' || c == '.') && isSuffix(name[i:]):
-			return name[:i], name[i:]
+	for _, e := range endings[name[len(name)-1]] {
+		switch n := len(name) - len(e.text); {
+		case n > 0 && name[n:] == e.text:
+			return name[:n], e.suffix
+		case n == -1 && name == e.suffix && e.text[0] == '.':
+			return "", e.suffix
 		}
 	}
 	return name, ""
 }
-
-// longestSuffix is the length of the longest suffix with its dot.
-var longestSuffix = len(Suffixes()[0].Suffix) + 1
 
 // Suffixes lists every suffix that marks a tensor of a group, longest first, then by name. "" is among them.
 func Suffixes() []Suffix {

@@ -185,6 +185,7 @@ func TestSplit(t *testing.T) {
 		{"a.b.weight.quant_state.bitsandbytes__nf4", "a.b", bnbStateNF4},
 		{"a.b.weight.absmax", "a.b", bnbAbsmax},
 		{"a.b._weight_qdata", "a.b", "._weight_qdata"},
+		{"a.b.._weight_qdata", "a.b.", "._weight_qdata"},
 		{"scaled_fp8", "", "scaled_fp8"},
 		{"weight", "", "weight"},
 		{"layers.0.attn.wq_a.scale", "layers.0.attn.wq_a", "scale"},
