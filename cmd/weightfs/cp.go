@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weightfs/fs/plan"
+	"weightfs/sources"
 )
 
 func newCpCommand(u *ui) *cobra.Command {
@@ -58,7 +59,7 @@ func (u *ui) cp(ctx context.Context, c *copier, p, dest string, quiet bool) erro
 	err = c.run(ctx, files)
 	c.bar.Exit()
 	if err != nil {
-		return hinted{err, cmp.Or(hint(err), copyHint(err))}
+		return hinted{err, copyHint(err)}
 	}
 	if !quiet {
 		u.notef("copied %s, %s (%s of it was there)", english.Plural(len(files), "file", ""), size(c.total), size(c.kept.Load()))
@@ -68,6 +69,9 @@ func (u *ui) cp(ctx context.Context, c *copier, p, dest string, quiet bool) erro
 
 // copyHint is what to do about a copy that failed.
 func copyHint(err error) string {
+	if errors.Is(err, sources.ErrOffline) {
+		return hint(err)
+	}
 	for _, e := range []error{unix.ENOTDIR, unix.EISDIR, unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT} {
 		var at *fs.PathError
 		if errors.As(err, &at) && errors.Is(at, e) {
