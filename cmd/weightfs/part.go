@@ -61,8 +61,11 @@ func (p *partFile) resume(head string) (err error) {
 	if err := p.data.Truncate(p.size); err != nil {
 		return err
 	}
-	buf := make([]byte, min(segment, p.size))
+	var buf []byte
 	for i, sum := range sums {
+		if buf == nil {
+			buf = make([]byte, min(segment, p.size))
+		}
 		b := buf[:p.len(i)]
 		if _, err := p.data.ReadAt(b, i*segment); err == nil && crc32.Checksum(b, castagnoli) == sum {
 			p.have[i] = true

@@ -97,13 +97,13 @@ func (u *ui) status(s mountStatus) error {
 	}
 	rows := [][]string{{"mount", oneLine(dir)}}
 	for _, x := range s.Sources {
-		rows = append(rows, []string{"source", oneLine(fmt.Sprintf("%s %s (%s in %d files) %s", x.Source, x.Revision, size(x.Bytes), x.Files, x.Path))})
+		rows = append(rows, []string{"source", oneLine(sourceText(x))})
 	}
 	rows = append(rows,
 		[]string{"process", fmt.Sprintf("%d, since %s", s.PID, s.Started.Local().Format(time.DateTime))},
 		[]string{"fetched", size(s.Bytes.Fetched)},
 		[]string{"from cache", size(s.Bytes.Cached)},
-		[]string{"served", fmt.Sprintf("%s in %d reads of %d opened files", size(s.Bytes.Served), s.Reads, s.Opens)},
+		[]string{"served", fmt.Sprintf("%s in %d reads, files opened %d times", size(s.Bytes.Served), s.Reads, s.Opens)},
 		[]string{"memory", fmt.Sprintf("%s of %s", size(s.Memory.Cache), size(s.Memory.Limit))},
 		[]string{"errors", fmt.Sprint(s.Errors)},
 	)
@@ -119,14 +119,27 @@ func (u *ui) status(s mountStatus) error {
 	return u.table(rows)
 }
 
+// sourceText is a source, its revision, what it holds, and below which directory.
+func sourceText(x fs.SourceStatus) string {
+	text := x.Source
+	if x.Revision != "" {
+		text += " " + x.Revision
+	}
+	text += fmt.Sprintf(" (%s in %d files)", size(x.Bytes), x.Files)
+	if x.Path != "" {
+		text += " in " + x.Path + "/"
+	}
+	return text
+}
+
 func passthroughText(p fs.PassthroughStatus) string {
 	switch {
 	case !p.On:
 		return "off: " + oneLine(p.Why)
 	case p.Failed > 0:
-		return fmt.Sprintf("%d files opened, %d refused by the kernel: the log says why", p.Opens, p.Failed)
+		return fmt.Sprintf("files opened %d times, %d refused by the kernel: the log says why", p.Opens, p.Failed)
 	}
-	return fmt.Sprintf("%d files opened", p.Opens)
+	return fmt.Sprintf("files opened %d times", p.Opens)
 }
 
 // statusOfAll prints the status of every weightfs mount that this process can see.
