@@ -157,12 +157,11 @@ func buffers(cells []*cell) [][]byte {
 	return out
 }
 
-// store writes cells of one group, which follow each other, to disk if they may be kept there. What was fetched is read through the mount, whose
-// pages hold it: the disk's file system need not hold it in memory a second time.
-func (c *Cache) store(ct *content, cells []*cell) {
+// store writes cells of one group, which follow each other, to disk if they may be kept there.
+func (c *Cache) store(ct *content, cells []*cell, w writing) {
 	if len(ct.blobs) == 0 || len(cells) == 0 {
 		return
 	}
-	ct.blobs[0].write(cells[0].index, buffers(cells), dropped)
+	ct.blobs[0].write(cells[0].index, buffers(cells), w)
 	c.verifyIfComplete(ct)
 }

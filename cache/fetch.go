@@ -235,14 +235,15 @@ func (c *Cache) keep(piece []*cell) {
 // writers is the number of pieces that are written at a time.
 const writers = 2
 
-// startWriters starts what writes pieces behind the fetches, so that a slow disk does not hold up a fast network. It ends when c.pieces is
-// closed.
+// startWriters starts what writes pieces behind the fetches, so that a slow disk does not hold up a fast network. Pieces are written past the page
+// cache: what was fetched is read through the mount, whose pages hold it, and a second copy would halve what fits into memory. When the disk
+// is slower than the network, the page cache takes what waits. It ends when c.pieces is closed.
 func (c *Cache) startWriters() {
 	c.pieces = make(chan []*cell, max(1, c.mem.maxGather()/pieceCells))
 	for range writers {
 		c.writers.Go(func() {
 			for piece := range c.pieces {
-				c.store(piece[0].content, piece)
+				c.store(piece[0].content, piece, writing(len(c.pieces) <= cap(c.pieces)/2))
 				c.mem.release(piece...)
 				c.work.Done()
 			}
