@@ -3,6 +3,7 @@ package release
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -26,7 +27,38 @@ type place struct {
 type column struct {
 	match
 	template string // the name with {layer} and {expert}
-	places   []place
+	places   places
+}
+
+// places is a list that grows without moving what it has: pieces, each twice as long as the one before until they are of 8,192.
+type places [][]place
+
+func (p *places) add(x place) {
+	n := len(*p)
+	if n == 0 || len((*p)[n-1]) == cap((*p)[n-1]) {
+		*p = append(*p, make([]place, 0, 64<<min(n, 7)))
+		n++
+	}
+	(*p)[n-1] = append((*p)[n-1], x)
+}
+
+func (p places) len() (n int) {
+	for _, piece := range p {
+		n += len(piece)
+	}
+	return n
+}
+
+func (p places) all() iter.Seq[place] {
+	return func(yield func(place) bool) {
+		for _, piece := range p {
+			for _, x := range piece {
+				if !yield(x) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // class is the columns of one row under one prefix, in main layers or in multi-token-prediction layers.
@@ -97,7 +129,7 @@ func (rel *Release) sortTensors() *classifier {
 	for si := range rel.Shards {
 		h := rel.Shards[si].Header
 		for i := range h.Len() {
-			name := h.At(i).Name
+			name := h.Name(i)
 			skeleton, numbers = skeletonOf(name, skeleton[:0], numbers[:0])
 			if len(numbers) > 0 {
 				v := c.known[string(skeleton)]
@@ -133,11 +165,9 @@ func (rel *Release) checkDeclared() {
 // skeletonOf appends name to skeleton with every numeric component replaced by "#", and the numbers to numbers. A component that is
 // not the plain form of a number below 1e9 stays as it is. A name with a "#" of its own has no skeleton and no numbers.
 func skeletonOf(name string, skeleton []byte, numbers []int32) ([]byte, []int32) {
-	if strings.IndexByte(name, '#') >= 0 {
-		return skeleton, numbers
-	}
+	from, had := len(skeleton), len(numbers)
 	copied := 0
-	for i := 0; i < len(name); {
+	for i := 0; i < len(name); i++ { // i is where a component begins
 		if c := name[i]; '0' <= c && c <= '9' {
 			if n, end, ok := plainNumber(name, i); ok {
 				skeleton = append(append(skeleton, name[copied:i]...), '#')
@@ -145,11 +175,11 @@ func skeletonOf(name string, skeleton []byte, numbers []int32) ([]byte, []int32)
 				copied, i = end, end
 			}
 		}
-		dot := strings.IndexByte(name[i:], '.')
-		if dot < 0 {
-			break
+		for ; i < len(name) && name[i] != '.'; i++ {
+			if name[i] == '#' {
+				return skeleton[:from], numbers[:had]
+			}
 		}
-		i += dot + 1
 	}
 	return append(skeleton, name[copied:]...), numbers
 }
@@ -218,7 +248,7 @@ func (c *classifier) add(v *verdict, name string, numbers []int32, ref Ref) Role
 		*col = &column{match: v.match, template: v.template}
 		cl.cols[v.template] = *col
 	}
-	(*col).places = append((*col).places, p)
+	(*col).places.add(p)
 	return role
 }
 

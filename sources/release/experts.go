@@ -41,7 +41,7 @@ func (b *builder) build() (*Experts, error) {
 // count finds the layers and the number of experts per layer.
 func (b *builder) count(cols []*column) error {
 	for _, col := range cols {
-		for _, p := range col.places {
+		for p := range col.places.all() {
 			if n := len(b.layers); n == 0 || b.layers[n-1] != p.layer {
 				b.layers = append(b.layers, p.layer)
 			}
@@ -63,7 +63,7 @@ func (b *builder) count(cols []*column) error {
 func (b *builder) countSingle(col *column) error {
 	counts := make([]int, len(b.layers))
 	most := int32(0)
-	for _, p := range col.places {
+	for p := range col.places.all() {
 		counts[b.layerIndex(p.layer)]++
 		most = max(most, p.expert)
 	}
@@ -82,7 +82,7 @@ func (b *builder) countSingle(col *column) error {
 
 // countFused takes the number of experts from the first axis, or in DBRX's 2-D form from the router.
 func (b *builder) countFused(col *column) error {
-	t := b.rel.Tensor(col.places[0].ref)
+	t := b.rel.Tensor(col.places[0][0].ref)
 	if len(t.Shape) < 2 || t.Shape[0] < 1 {
 		return fmt.Errorf("tensor %s has shape %v: a fused tensor has the experts as its first axis", quoted(t.Name), t.Shape)
 	}
@@ -122,14 +122,20 @@ func (b *builder) part(col *column) (Part, error) {
 		return Part{}, err
 	}
 	p.Refs = make([]Ref, len(b.layers)*perLayer)
-	first := b.rel.Tensor(col.places[0].ref)
-	for _, pl := range col.places {
+	first := b.rel.Tensor(col.places[0][0].ref)
+	alike := kindIn{shard: -1}
+	for pl := range col.places.all() {
 		p.Refs[b.layerIndex(pl.layer)*perLayer+int(pl.expert)] = pl.ref
+		kind := b.rel.kindIn(pl.ref)
+		if kind == alike {
+			continue
+		}
 		t := b.rel.Tensor(pl.ref)
 		if t.DTypeName != first.DTypeName || !slices.Equal(t.Shape, first.Shape) || t.End-t.Start != first.End-first.Start {
 			return Part{}, fmt.Errorf("experts differ: tensor %s is %s%v, tensor %s is %s%v",
 				quoted(first.Name), quoted(first.DTypeName), first.Shape, quoted(t.Name), quoted(t.DTypeName), t.Shape)
 		}
+		alike = kind
 	}
 	p.DType, p.DTypeName, p.Shape, p.Bytes = first.DType, first.DTypeName, first.Shape, first.End-first.Start
 	if !fused {
@@ -138,13 +144,29 @@ func (b *builder) part(col *column) (Part, error) {
 	return p, b.slice(&p, first)
 }
 
+// kindIn is a kind of tensors in one shard: their dtype, shape and length.
+type kindIn struct {
+	shard int32
+	kind  uint32
+	bytes int64
+}
+
+func (r *Release) kindIn(ref Ref) kindIn {
+	h := r.Shards[ref.Shard].Header
+	return kindIn{ref.Shard, h.Kind(int(ref.Index)), h.Bytes(int(ref.Index))}
+}
+
 // complete checks that a column has one tensor for every layer and expert.
 func (b *builder) complete(col *column, perLayer int) error {
-	if len(col.places) == len(b.layers)*perLayer && !slices.ContainsFunc(col.places, func(p place) bool { return int(p.expert) >= perLayer }) {
+	most := int32(0)
+	for p := range col.places.all() {
+		most = max(most, p.expert)
+	}
+	if col.places.len() == len(b.layers)*perLayer && int(most) < perLayer {
 		return nil // names are unique, so that no place is taken twice
 	}
 	have := map[place]bool{}
-	for _, p := range col.places {
+	for p := range col.places.all() {
 		have[place{layer: p.layer, expert: p.expert}] = true
 		if int(p.expert) >= perLayer {
 			return fmt.Errorf("tensor %s has an expert %d in layer %d; other tensors have experts up to %d", quoted(col.template), p.expert, p.layer, perLayer-1)
