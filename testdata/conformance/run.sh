@@ -45,6 +45,23 @@ echo "== huggingface_hub against the stand-in hub as it is by default"
 start_hub
 "$py" "$here/hub_test.py" "$HF_ENDPOINT" "$work"
 
+echo "== what huggingface_hub downloaded is a release with no network"
+(
+  export HF_HOME=$work/offline HF_HUB_DISABLE_PROGRESS_BARS=1 # not the cache that mounts below would read in place
+  "$py" -c 'from huggingface_hub import snapshot_download as get
+get("demo/qwen-fp8"), get("demo/kimi-mxfp4", allow_patterns=["*.json"])'
+  : >"$work/hub.jsonl"
+  for cache in links copies; do
+    HF_HUB_OFFLINE=1 "$build/weightfs" cp -q --cache-dir none hf://demo/qwen-fp8 release "$work/from-$cache"
+    diff -r "$work/demo/qwen-fp8" "$work/from-$cache"
+    "$build/weightfs" ls --offline --cache-dir none hf://demo/kimi-mxfp4 release | sort >"$work/names"
+    (cd "$work/demo/kimi-mxfp4" && find . -type f | sed 's|^./||; s|/.*|/|' | sort -u) | diff - "$work/names"
+    cp -rL "$HF_HOME/hub" "$work/copies" # as on a system without links
+    export HF_HUB_CACHE=$work/copies && rm -rf "$HF_HUB_CACHE"/*/blobs
+  done
+)
+[ ! -s "$work/hub.jsonl" ] && echo "ok offline: a whole and a partial download, with links and without, and no request"
+
 if [ ! -e /dev/fuse ]; then
   echo "Not run on this machine: readers through a mount: there is no /dev/fuse"
   exit 0
