@@ -21,6 +21,7 @@ const (
 	leastLife   = time.Minute        // a shorter one is asked for again no sooner than this
 	mostLife    = 7 * 24 * time.Hour // what a signature can be good for
 	doubtAfter  = 5 * time.Second    // the age from which an address is asked for again if nothing answers there
+	patience    = 10 * time.Second   // how long a host that refuses what the Hub permits is asked again, if it gave ranges before
 )
 
 // hubFile is one file of a repository: the pinned state and the address of its bytes.
@@ -30,8 +31,9 @@ type hubFile struct {
 	commit string
 	addr   flight[*address]
 
-	mu   sync.Mutex // guards pins
-	pins map[string]validator
+	mu      sync.Mutex // guards the fields below
+	pins    map[string]validator
+	refused time.Time // since when new addresses are refused, zero if the last one was not
 }
 
 // address is where a file's bytes are.
@@ -49,8 +51,8 @@ func newHubFile(s *hub, commit string, e Entry) *hubFile {
 	return f
 }
 
-// get asks for a range at the file's address. A refusal that may mean that the signature is over makes it ask for a new address, once:
-// many 403s mean something else. So does an address where nothing answers: the bytes may have moved.
+// get asks for a range at the file's address. A refusal that may mean that the signature is over makes it ask for a new address, once. So
+// does an address where nothing answers: the bytes may have moved.
 func (f *hubFile) get(ctx context.Context, rg ranged) (io.ReadCloser, error) {
 	a, err := f.where(ctx)
 	if err != nil {
@@ -66,9 +68,27 @@ func (f *hubFile) get(ctx context.Context, rg ranged) (io.ReadCloser, error) {
 	}
 	body, err = f.getAt(ctx, a, rg)
 	if mayBeOver(statusOf(err)) {
-		err = fmt.Errorf("%w, also at a new address", err)
+		err = f.refusedAgain(a, fmt.Errorf("%w, also at a new address", err))
 	}
 	return body, vanished(err)
+}
+
+// refusedAgain is the error of a range that was refused at an address which the Hub gave just then. Who has no right to the file learns that
+// from the Hub, which gives no address; so a host that gave ranges before and says 403 now is confused, as CDNs are at times, and the failure
+// is a temporary one for a while.
+func (f *hubFile) refusedAgain(a *address, err error) error {
+	if !errors.Is(err, ErrDenied) || !f.c.gate(a.url).ranged.Load() {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refused.IsZero() {
+		f.refused = time.Now()
+	}
+	if time.Since(f.refused) < patience {
+		return temporary("%w", err)
+	}
+	return err
 }
 
 // mayBeOver reports whether a status is one that the clouds give for a signature that is over.
@@ -108,6 +128,7 @@ func (f *hubFile) getAt(ctx context.Context, a *address, rg ranged) (io.ReadClos
 func (f *hubFile) pin(at string, v validator) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.refused = time.Time{}
 	old, ok := f.pins[at]
 	if !ok {
 		f.pins[at] = v

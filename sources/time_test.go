@@ -79,7 +79,7 @@ func TestSignedAddressIsRenewed(t *testing.T) {
 	})
 }
 
-// TestForbidden: a 403 leads to one new address, however many readers it hits; a second one is an answer.
+// TestForbidden: a 403 leads to one new address, however many readers it hits; a second one is an error.
 func TestForbidden(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -126,6 +126,55 @@ func TestForbidden(t *testing.T) {
 func firstError(t *testing.T, s *sourcetest.Server, b sources.Blob) error {
 	_, err := read(t, s, b, shard, 0, 10)
 	return err
+}
+
+// TestConfusedCDN (T16): a CDN that gave ranges and refuses what the hub permits is asked again for some seconds, more and more slowly, and then
+// believed; one that never gave any is believed at once, and so is the hub.
+func TestConfusedCDN(t *testing.T) {
+	const other = "model-00002-of-00002.safetensors"
+	for _, c := range []struct {
+		name         string
+		before       string // the file that is read before
+		kind         string // of what is refused
+		times        int    // how often, 0 for ever
+		want         error
+		least, most  time.Duration
+		mostRequests int
+	}{
+		{"four times", shard, "data", 4, nil, 0, 5 * time.Second, 5},
+		{"four times, of a file that was not read before", other, "data", 4, nil, 0, 5 * time.Second, 5},
+		{"for good", shard, "data", 0, sources.ErrDenied, 9 * time.Second, 20 * time.Second, 20},
+		{"for good, of a host that was never right", "", "data", 0, sources.ErrDenied, 0, 0, 2},
+		{"a token that was revoked", shard, "", 0, sources.ErrDenied, 0, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &sourcetest.Server{}
+			inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+				b := open(t, src, shard)
+				if c.before != "" {
+					if _, err := read(t, s, open(t, src, c.before), c.before, 0, 10); err != nil {
+						t.Fatal(err)
+					}
+				}
+				mark, start := len(s.Log(0)), time.Now()
+				s.Inject(sourcetest.Fault{Kind: c.kind, Times: c.times, Do: sourcetest.Status(http.StatusForbidden)})
+				err := retried(t, s, b, shard, 100, 10, time.Minute)
+				if d := time.Since(start); !errors.Is(err, c.want) || errors.Is(err, sources.ErrTemporary) || d < c.least || d > c.most {
+					t.Errorf("after %v: %v", d, err)
+				}
+				if n := count(s.Log(mark), "data"); n > c.mostRequests {
+					t.Errorf("%d requests", n)
+				}
+				if c.want == nil {
+					return
+				}
+				s.Heal()
+				if err := retried(t, s, b, shard, 100, 10, time.Minute); err != nil {
+					t.Errorf("afterwards: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // refuseTogether gives a status once n requests wait for it, to one after the other.
