@@ -2,6 +2,7 @@ package transform
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -93,7 +94,7 @@ func remarks(in *input, hidden int) []string {
 	if in.unsafe > 0 {
 		out = append(out, fmt.Sprintf("%d tensors are not in tensors/ because their names cannot stand in a path, `%s` for one.", in.unsafe, printable(in.unsafeFirst)))
 	}
-	for _, n := range in.Notes {
+	for _, n := range slices.Concat(in.Notes, in.oddities()) {
 		out = append(out, printable(n))
 	}
 	return out

@@ -1,7 +1,9 @@
 package transform
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"weightfs/sources/release"
 	"weightfs/transform/quant"
@@ -15,6 +17,7 @@ func Survey(ctx context.Context, r *release.Release) (*quant.Survey, error) {
 		return nil, err
 	}
 	s := quant.NewSurvey(in.quantConfig)
+	s.CompareSkips()
 	seen := make([]bool, len(in.next))
 	for i := range in.next {
 		if seen[i] {
@@ -31,4 +34,51 @@ func Survey(ctx context.Context, r *release.Release) (*quant.Survey, error) {
 		s.Add(m.name, m.match, err)
 	}
 	return s, nil
+}
+
+// oddities are what whoever reads dequantized weights should know: a declaration that the tensors do not bear out, and what lies beside the
+// values that they mean. Skip lists, which take every name, are left to Survey.
+func (in *input) oddities() []string {
+	if in.quantErr != nil {
+		return nil // no module is recognised, and the absent views say why
+	}
+	s := quant.NewSurvey(in.quantConfig)
+	for _, k := range in.modulesByKind() {
+		m, err := in.module(k.first)
+		name, _ := quant.Split(in.source(k.first).Name)
+		if err != nil {
+			s.AddAlike(name, k.modules, nil, err)
+		} else {
+			s.AddAlike(name, k.modules, m.match, nil)
+		}
+	}
+	return append(s.Disagreements(), s.Warnings()...)
+}
+
+// alikeModules are the modules of one kind.
+type alikeModules struct {
+	first   int32 // a tensor of the first of them
+	modules int
+}
+
+// modulesByKind counts the modules of each kind, in the order of their first ones; one that is recognised by itself counts alone.
+func (in *input) modulesByKind() []alikeModules {
+	var out []alikeModules
+	at := map[uint32]int{}
+	kinds := in.kinds()
+	for i, next := range in.next {
+		if int(next) > i {
+			continue // each module has one tensor whose next is not behind it
+		}
+		k, ok := at[kinds[i]]
+		if !ok || kinds[i] == single {
+			k = len(out)
+			at[kinds[i]] = k
+			out = append(out, alikeModules{first: next})
+		}
+		out[k].modules++
+		out[k].first = min(out[k].first, next)
+	}
+	slices.SortFunc(out, func(a, b alikeModules) int { return cmp.Compare(a.first, b.first) })
+	return out
 }

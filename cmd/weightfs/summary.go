@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"weightfs/fs/plan"
@@ -16,6 +17,7 @@ type summary struct {
 	release.Summary
 	Formats       []formatSummary `json:"formats"`       // of quantized modules
 	Disagreements []string        `json:"disagreements"` // between the tensors and what config declares of them
+	Warnings      []string        `json:"warnings"`      // what lies beside the values that dequantized weights mean
 	Views         []viewSummary   `json:"views"`
 }
 
@@ -48,6 +50,7 @@ func (o *opened) summarise(ctx context.Context) (*summary, error) {
 		s.Formats = append(s.Formats, formatSummary{k.Format, k.How, k.Groups, k.First})
 	}
 	s.Disagreements = append([]string{}, survey.Disagreements()...)
+	s.Warnings = append([]string{}, survey.Warnings()...)
 	for _, v := range o.views {
 		x := viewSummary{Path: v.Name, About: v.About}
 		var absent *transform.Absent
@@ -88,7 +91,8 @@ func (s *summary) text() string {
 
 // formats writes how modules are quantized, if any is.
 func (s *summary) formats(b *strings.Builder) {
-	if len(s.Formats)+len(s.Disagreements) == 0 {
+	notes := slices.Concat(s.Disagreements, s.Warnings)
+	if len(s.Formats)+len(notes) == 0 {
 		return
 	}
 	b.WriteString("\nweight formats\n")
@@ -99,7 +103,7 @@ func (s *summary) formats(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "  %s: %d %s, %s (%s)\n", oneLine(f.Format), f.Modules, modules, oneLine(f.How), oneLine(f.First))
 	}
-	for _, d := range s.Disagreements {
-		fmt.Fprintf(b, "  note: %s\n", oneLine(d))
+	for _, n := range notes {
+		fmt.Fprintf(b, "  note: %s\n", oneLine(n))
 	}
 }

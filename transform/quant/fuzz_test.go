@@ -156,6 +156,7 @@ func FuzzFindConfig(f *testing.F) {
 			t.Fatalf("half a block: %v", c.Block)
 		}
 		s := NewSurvey(c)
+		s.CompareSkips()
 		s.Add(module, nil, nil)
 		s.Disagreements()
 	})

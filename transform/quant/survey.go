@@ -12,11 +12,22 @@ import (
 // Survey is what the groups of a release are, and where that disagrees with the release's own declaration. It only informs: recognition
 // never looks at skip lists.
 type Survey struct {
-	config Config
-	skips  []*skip
-	kinds  map[string]*Kind
-	inSkip []string // quantized modules that a skip list names, a few
+	config   Config
+	skips    []*skip
+	kinds    map[string]*Kind
+	inSkip   []string // quantized modules that a skip list names, a few
+	warnings []*warning
+	more     int // modules with other warnings than those
 }
+
+// warning is what matches say of some modules.
+type warning struct {
+	text, first string // first is the first module
+	modules     int
+}
+
+// maxWarnings bounds the warnings that are told; a hostile release can give each module its own.
+const maxWarnings = 8
 
 // Kind is the groups of one format that were recognised in the same way.
 type Kind struct {
@@ -32,19 +43,20 @@ type skip struct {
 	used       bool
 }
 
-// NewSurvey begins a survey under what the release declares.
-func NewSurvey(c Config) *Survey {
-	s := &Survey{config: c, kinds: map[string]*Kind{}}
+// NewSurvey begins a survey under what the release declares, but for its lists of modules that are not quantized.
+func NewSurvey(c Config) *Survey { return &Survey{config: c, kinds: map[string]*Kind{}} }
+
+// CompareSkips has the survey compare those lists too, which takes the name of every module.
+func (s *Survey) CompareSkips() {
 	for _, key := range []string{"modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules", "exclude"} {
 		var entries []string
-		if json.Unmarshal(c.members()[key], &entries) != nil {
+		if json.Unmarshal(s.config.members()[key], &entries) != nil {
 			continue
 		}
 		for _, e := range entries[:min(len(entries), maxSkips)] {
 			s.skips = append(s.skips, &skip{key: key, entry: e, match: skipMatcher(key, e)})
 		}
 	}
-	return s
 }
 
 // Bounds on skip lists, whose entries are patterns.
@@ -75,8 +87,11 @@ func skipMatcher(key, entry string) func(module string) bool {
 }
 
 // Add counts one group with what [Recognise] said of it.
-func (s *Survey) Add(module string, m *Match, err error) {
-	k := Kind{Groups: 1, First: module}
+func (s *Survey) Add(module string, m *Match, err error) { s.AddAlike(module, 1, m, err) }
+
+// AddAlike counts n groups of which [Recognise] says the same; module is the first, and the one that skip lists are compared with.
+func (s *Survey) AddAlike(module string, n int, m *Match, err error) {
+	k := Kind{Groups: n, First: module}
 	switch {
 	case err != nil:
 		k.Format, k.How = "refused", err.Error()
@@ -85,6 +100,9 @@ func (s *Survey) Add(module string, m *Match, err error) {
 		}
 	case m != nil:
 		k.Format, k.How = m.Format, m.How
+	}
+	if m != nil {
+		s.warn(module, n, m.Warnings)
 	}
 	for _, e := range s.skips {
 		if e.match(module) {
@@ -98,10 +116,40 @@ func (s *Survey) Add(module string, m *Match, err error) {
 		return
 	}
 	if seen := s.kinds[k.Format+"\x00"+k.How]; seen != nil {
-		seen.Groups++
+		seen.Groups += n
 		return
 	}
 	s.kinds[k.Format+"\x00"+k.How] = &k
+}
+
+func (s *Survey) warn(module string, n int, texts []string) {
+	for _, text := range texts {
+		i := slices.IndexFunc(s.warnings, func(w *warning) bool { return w.text == text })
+		switch {
+		case i >= 0:
+			s.warnings[i].modules += n
+		case len(s.warnings) < maxWarnings:
+			s.warnings = append(s.warnings, &warning{text, module, n})
+		default:
+			s.more += n
+		}
+	}
+}
+
+// Warnings are sentences about what the release holds beside the exact values, each with the first module it is said of.
+func (s *Survey) Warnings() []string {
+	var out []string
+	for _, w := range s.warnings {
+		whom := w.first
+		if w.modules > 1 {
+			whom += fmt.Sprintf(" and %d more", w.modules-1)
+		}
+		out = append(out, whom+": "+w.text)
+	}
+	if s.more > 0 {
+		out = append(out, fmt.Sprintf("%d more such remarks about other modules", s.more))
+	}
+	return out
 }
 
 // Kinds lists the recognised groups, most frequent first.

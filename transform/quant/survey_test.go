@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,7 @@ func TestSurvey(t *testing.T) {
 		{"problem", config(`"group_size": 0`), map[string]*Match{"a": quantized}, []string{"group_size 0"}},
 	} {
 		s := NewSurvey(x.config)
+		s.CompareSkips()
 		for module, m := range x.groups {
 			s.Add(module, m, nil)
 		}
@@ -49,5 +51,27 @@ func TestSurvey(t *testing.T) {
 	want := []Kind{{"fp8", "blocks", 2, "a"}, {"refused", "aqlm: code books", 1, "b"}}
 	if got := s.Kinds(); !slices.Equal(got, want) {
 		t.Errorf("kinds %+v, want %+v", got, want)
+	}
+	if got := s.Warnings(); got != nil {
+		t.Errorf("warnings %q of nothing", got)
+	}
+}
+
+// TestSurveyWarnings: modules of which the same is said share a sentence, and a release that says something else of each gets a few.
+func TestSurveyWarnings(t *testing.T) {
+	s := NewSurvey(Config{})
+	s.Add("a", &Match{Format: "x", Warnings: []string{"is scaled"}}, nil)
+	s.AddAlike("b", 5, &Match{Format: "x", Warnings: []string{"is scaled", "is rotated"}}, nil)
+	s.Add("c", &Match{Format: "x", Warnings: []string{"is rotated"}}, nil)
+	want := []string{"a and 5 more: is scaled", "b and 5 more: is rotated"}
+	if got := s.Warnings(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for i := range 20 {
+		s.Add(fmt.Sprint("d", i), &Match{Format: "x", Warnings: []string{fmt.Sprint("has ", i)}}, nil)
+	}
+	got := s.Warnings()
+	if n := len(got); n != maxWarnings+1 || got[2] != "d0: has 0" || got[n-1] != "14 more such remarks about other modules" {
+		t.Errorf("%d sentences: %q", n, got)
 	}
 }
