@@ -39,7 +39,7 @@ func (in *input) siblings(i int32) *module {
 	m := &module{members: make(map[string]int32, 4)}
 	for k := i; ; {
 		var suffix string
-		m.name, suffix = quant.Split(in.source(k).Name)
+		m.name, suffix = in.cutName(k)
 		m.members[suffix] = k
 		if k = in.next[k]; k == i {
 			return m
@@ -150,7 +150,7 @@ func (in *input) bf16(all bool) mapping {
 		if err != nil {
 			return err
 		}
-		module, suffix := quant.Split(t.Name)
+		module, suffix := in.cutName(i)
 		switch {
 		case match == nil || !slices.Contains(match.Drop, suffix):
 			emit(narrowed(t, all))

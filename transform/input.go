@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"weightfs/fs/plan"
+	"weightfs/internal/nametable"
 	"weightfs/sources/release"
 	"weightfs/sources/safetensors"
 	"weightfs/transform/quant"
@@ -30,10 +31,11 @@ const (
 // asked for.
 type input struct {
 	*release.Release
-	base  []int32         // base[s] is the number of the first tensor of shard s; one more entry at the end
-	next  []int32         // next[i] is the tensor after i of the same module; the last one's is the first
-	where []place         // where[i] is the expert part that tensor i holds
-	form  []uint32        // form[i] stands for suffix, dtype and shape of tensor i
+	base  []int32  // base[s] is the number of the first tensor of shard s; one more entry at the end
+	next  []int32  // next[i] is the tensor after i of the same module; the last one's is the first
+	where []place  // where[i] is the expert part that tensor i holds
+	form  []uint32 // form[i] is the form of tensor i, in forms
+	forms []tensorForm
 	kinds func() []uint32 // the kind of every tensor's module, once facts are known
 
 	unsafe      int    // tensors whose names cannot stand in a path
@@ -91,7 +93,7 @@ func (in *input) scaledF8() bool {
 			continue
 		}
 		for k = in.next[k]; k != int32(i); k = in.next[k] {
-			if _, suffix := quant.Split(in.source(k).Name); strings.Contains(suffix, "scale") {
+			if strings.Contains(in.forms[in.form[k]].suffix, "scale") {
 				return true
 			}
 		}
@@ -101,17 +103,15 @@ func (in *input) scaledF8() bool {
 
 // rings links the tensors of each module, sorts them by form, and notes those whose content recognition may need.
 func (in *input) rings() []int32 {
-	isFact := map[string]bool{}
-	for _, s := range quant.Suffixes() {
-		isFact[s.Suffix] = s.Fact
-	}
 	next := make([]int32, in.base[len(in.Shards)])
 	in.form = make([]uint32, len(next))
-	forms := former{shard: map[formKey]uint32{}, all: map[string]uint32{}}
-	last := make(map[string]int32, len(next)/2)
+	forms := newFormer()
+	modules := nametable.New(len(next)) // to their last tensors
+	var before string
+	var last nametable.Slot
 	for s := range in.Shards {
 		h := in.Shards[s].Header
-		clear(forms.shard)
+		forms.begin(h)
 		for k := range h.Len() {
 			i := in.base[s] + int32(k)
 			name := h.Name(k)
@@ -119,19 +119,38 @@ func (in *input) rings() []int32 {
 				in.noteUnsafe(name)
 			}
 			module, suffix := quant.Split(name)
-			if isFact[suffix] {
-				in.factual = append(in.factual, i)
+			in.form[i] = forms.of(k, suffix)
+			if i == 0 || module != before { // most often the tensors of a module stand together
+				before, last = module, modules.Slot(module, in.isModule(module))
 			}
-			in.form[i] = forms.of(h, k, suffix)
-			if prev, ok := last[module]; ok {
+			if prev, ok := last.Number(); ok {
 				next[i], next[prev] = next[prev], i
 			} else {
 				next[i] = i
 			}
-			last[module] = i
+			last.Set(int(i))
+			in.forms = forms.list
+			if in.forms[in.form[i]].fact {
+				in.factual = append(in.factual, i)
+			}
 		}
 	}
 	return next
+}
+
+// isModule says whether a tensor is of that module.
+func (in *input) isModule(module string) func(i int) bool {
+	return func(i int) bool {
+		m, _ := in.cutName(int32(i))
+		return m == module
+	}
+}
+
+// cutName is the module and the suffix of tensor i, as [quant.Split] has them.
+func (in *input) cutName(i int32) (module, suffix string) {
+	r, f := in.ref(i), in.forms[in.form[i]]
+	name := in.Shards[r.Shard].Header.Name(int(r.Index))
+	return name[:max(0, len(name)-f.cut)], f.suffix
 }
 
 func (in *input) noteUnsafe(name string) {

@@ -42,11 +42,23 @@ func (r *recognised) add(kind uint32, m *quant.Match) {
 	}
 }
 
-// former numbers forms. Tensors of one form have the same suffix, dtype, shape and length.
+// tensorForm is what tensors of the same suffix, dtype, shape and length have in common.
+type tensorForm struct {
+	suffix string
+	cut    int  // bytes that the suffix takes at the end of a name, with its dot
+	fact   bool // their content may be needed for recognition
+}
+
+// former numbers forms.
 type former struct {
-	shard map[formKey]uint32 // of the shard whose tensors are numbered
-	all   map[string]uint32  // by the form as text
-	text  []byte
+	list   []tensorForm
+	facts  map[string]bool     // suffixes of facts
+	all    map[string]uint32   // by the form as text
+	header *safetensors.Header // of the shard whose tensors are numbered
+	shard  map[formKey]uint32  // of that shard
+	recent [16]formKey         // some of them, each at its place
+	number [16]uint32          // their numbers
+	text   []byte
 }
 
 type formKey struct {
@@ -55,22 +67,49 @@ type formKey struct {
 	bytes  int64
 }
 
-// of is the form of tensor k of a shard. It must be called shard by shard, shard being emptied between them.
-func (f *former) of(h *safetensors.Header, k int, suffix string) uint32 {
-	key := formKey{h.Kind(k), suffix, h.Bytes(k)}
-	n, ok := f.shard[key]
+func newFormer() *former {
+	f := &former{facts: map[string]bool{}, all: map[string]uint32{}, shard: map[formKey]uint32{}}
+	for _, s := range quant.Suffixes() {
+		f.facts[s.Suffix] = s.Fact
+	}
+	return f
+}
+
+// begin turns to another shard.
+func (f *former) begin(h *safetensors.Header) {
+	f.header = h
+	clear(f.shard)
+	clear(f.recent[:])
+}
+
+// of is the number of the form of tensor k, which has the suffix.
+func (f *former) of(k int, suffix string) uint32 {
+	key := formKey{f.header.Kind(k), suffix, f.header.Bytes(k)}
+	at := (key.kind + uint32(len(suffix))) % uint32(len(f.recent))
+	if f.recent[at] != key || key == (formKey{}) {
+		n, ok := f.shard[key]
+		if !ok {
+			n = f.find(k, key)
+			f.shard[key] = n
+		}
+		f.recent[at], f.number[at] = key, n
+	}
+	return f.number[at]
+}
+
+// find is the number of a form that the shard had not yet.
+func (f *former) find(k int, key formKey) uint32 {
+	t := f.header.At(k)
+	f.text = append(append(append(append(f.text[:0], key.suffix...), 0), t.DTypeName...), 0)
+	f.text = binary.AppendVarint(f.text, key.bytes)
+	for _, d := range t.Shape {
+		f.text = binary.AppendVarint(f.text, d)
+	}
+	n, ok := f.all[string(f.text)]
 	if !ok {
-		t := h.At(k)
-		f.text = append(append(append(append(f.text[:0], suffix...), 0), t.DTypeName...), 0)
-		f.text = binary.AppendVarint(f.text, key.bytes)
-		for _, d := range t.Shape {
-			f.text = binary.AppendVarint(f.text, d)
-		}
-		if n, ok = f.all[string(f.text)]; !ok {
-			n = uint32(len(f.all))
-			f.all[string(f.text)] = n
-		}
-		f.shard[key] = n
+		n = uint32(len(f.list))
+		f.all[string(f.text)] = n
+		f.list = append(f.list, tensorForm{key.suffix, len(quant.TensorName("x", key.suffix)) - 1, f.facts[key.suffix]})
 	}
 	return n
 }
