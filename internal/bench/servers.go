@@ -127,6 +127,15 @@ func (h *hub) data(mark int64) (requests, bytes float64, err error) {
 	return float64(len(data)), float64(hubtest.BytesOf(data)), err
 }
 
+// dataBelow is the bytes of the same that lie before byte n of their files.
+func (h *hub) dataBelow(mark, n int64) (bytes float64, err error) {
+	all, err := h.since(mark)
+	for _, e := range hubtest.Of("data", all) {
+		bytes += float64(max(0, min(e.End, n)-e.Start))
+	}
+	return bytes, err
+}
+
 // file is the address of a file of a release.
 func (h *hub) file(release, path string) string {
 	return h.url + "/demo/" + release + "/resolve/main/" + path

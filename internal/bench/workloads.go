@@ -335,7 +335,7 @@ func processes(b *bench) error {
 		start, end = earlier(start, r.Start), later(end, r.End)
 	}
 	b.add("processes weightfs", end.Sub(start).Seconds())
-	_, bytes, err := h.data(mark)
+	bytes, err := h.dataBelow(mark, n)
 	if err != nil {
 		return err
 	}
@@ -458,7 +458,11 @@ func cpView(b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add("cp client", c.seconds())
+	w, err := b.child(job{Op: "write", Path: filepath.Join(to, "y"), Size: spans.Size})
+	if err != nil {
+		return err
+	}
+	b.add("cp floor", c.seconds()+w.seconds())
 	return nil
 }
 
