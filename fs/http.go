@@ -104,6 +104,18 @@ func accepts(r *http.Request, kind string) bool {
 	return false
 }
 
+// describe sets the headers that say what a file is. It has no tag if its content changes.
+func (p *place) describe(h http.Header, tag string) {
+	h.Set("Content-Type", contentType(p.node.Name))
+	if tag == "" {
+		h.Set("Cache-Control", "no-store")
+		return
+	}
+	h.Set("ETag", tag)
+	h.Set("Accept-Ranges", "bytes")
+	h.Set("Last-Modified", p.time().UTC().Format(http.TimeFormat))
+}
+
 func (d *httpDoor) file(ctx context.Context, w http.ResponseWriter, r *http.Request, p *place) {
 	if p.node.Private {
 		http.Error(w, "for the owner of the mount only", http.StatusForbidden)
@@ -119,16 +131,11 @@ func (d *httpDoor) file(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		d.fail(w, r, err)
 		return
 	}
-	h := w.Header()
-	h.Set("Content-Type", contentType(p.node.Name))
-	if tag == "" {
-		h.Set("Cache-Control", "no-store")
-	} else {
+	if tag != "" {
 		tag = strconv.Quote(tag)
-		h.Set("ETag", tag)
-		h.Set("Accept-Ranges", "bytes")
-		h.Set("Last-Modified", p.time().UTC().Format(http.TimeFormat))
 	}
+	h := w.Header()
+	p.describe(h, tag)
 	if status := precondition(r, tag); status != 0 {
 		w.WriteHeader(status)
 		return

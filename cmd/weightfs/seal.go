@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,41 +20,24 @@ other files.`,
 		Example: "  weightfs seal hf://Qwen/Qwen3-30B-A3B-FP8\n  weightfs mount --require-sealed hf://Qwen/Qwen3-30B-A3B-FP8 ~/qwen",
 		Args:    args(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
-			paths := args[1:]
-			if len(paths) == 0 {
-				paths = []string{"release"}
-			}
-			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error { return seal(ctx, u, o, paths) })
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error { return u.seal(ctx, o, orRelease(args[1:])) })
 		},
 	}
 	set.addTo(c.Flags())
 	return c
 }
 
-func seal(ctx context.Context, u *ui, o *opened, paths []string) error {
+func (u *ui) seal(ctx context.Context, o *opened, paths []string) error {
 	n := 0
-	one := func(name string, _ plan.Node) error {
-		rest, below := strings.CutPrefix(name, "release/")
-		i := o.listing.Find(rest)
-		if !below || i < 0 {
-			return usageError{fmt.Sprintf("%s is no file of the release", name), "seal takes files below release; the bytes of views follow from them"}
-		}
+	err := o.releaseFiles(ctx, paths, func(_ string, i int, _ plan.Node) error {
 		if o.listing.Files[i].Size == 0 {
 			return nil
 		}
 		n++
 		return o.files.Seal(ctx, i)
+	})
+	if err == nil {
+		u.notef("%d files have the hashes that the source has, and are sealed", n)
 	}
-	for _, p := range paths {
-		p = cleanPath(p)
-		at, err := o.find(ctx, p)
-		if err == nil {
-			err = walk(ctx, at, p, one)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	u.notef("%d files have the hashes that the source has, and are sealed", n)
-	return nil
+	return err
 }

@@ -64,6 +64,37 @@ func walk(ctx context.Context, n plan.Node, p string, fn func(p string, n plan.N
 	return nil
 }
 
+// releaseFiles calls fn for every file of the release at and below paths, with its position in the listing.
+func (o *opened) releaseFiles(ctx context.Context, paths []string, fn func(name string, i int, n plan.Node) error) error {
+	for _, p := range paths {
+		p = cleanPath(p)
+		n, err := o.find(ctx, p)
+		if err != nil {
+			return err
+		}
+		err = walk(ctx, n, p, func(name string, x plan.Node) error {
+			rest, below := strings.CutPrefix(name, "release/")
+			i := o.listing.Find(rest)
+			if !below || i < 0 {
+				return usageError{fmt.Sprintf("%s is no file of the release", name), "name release or what is below it; the bytes of views follow from those files"}
+			}
+			return fn(name, i, x)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// orRelease is the paths that a command was given, or else the release.
+func orRelease(paths []string) []string {
+	if len(paths) == 0 {
+		return []string{"release"}
+	}
+	return paths
+}
+
 // filePath is the path of a file of the release, by its position in the listing.
 func (o *opened) filePath(i int) string { return o.listing.Files[i].Path }
 

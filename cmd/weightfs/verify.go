@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,11 +25,9 @@ SHA-256 of large files on the Hub, git's hash of small ones. A file without one 
 		Example: "  weightfs verify hf://Qwen/Qwen3-30B-A3B-FP8 release/tokenizer.json",
 		Args:    args(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
-			paths := args[1:]
-			if len(paths) == 0 {
-				paths = []string{"release"}
-			}
-			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error { return (&verifier{u: u, o: o}).verify(ctx, paths) })
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error {
+				return (&verifier{u: u, o: o}).verify(ctx, orRelease(args[1:]))
+			})
 		},
 	}
 	set.addTo(c.Flags())
@@ -44,15 +41,9 @@ type verifier struct {
 }
 
 func (v *verifier) verify(ctx context.Context, paths []string) error {
-	for _, p := range paths {
-		p = cleanPath(p)
-		n, err := v.o.find(ctx, p)
-		if err != nil {
-			return err
-		}
-		if err := walk(ctx, n, p, func(file string, x plan.Node) error { return v.file(ctx, file, x) }); err != nil {
-			return err
-		}
+	err := v.o.releaseFiles(ctx, paths, func(name string, i int, n plan.Node) error { return v.file(ctx, name, i, n) })
+	if err != nil {
+		return err
 	}
 	if !v.u.json {
 		v.u.notef("%d files are right, %d wrong, %d have no hash to compare with", v.right, v.wrong, v.no)
@@ -71,12 +62,8 @@ type verdict struct {
 	OK   bool   `json:"ok"`
 }
 
-func (v *verifier) file(ctx context.Context, name string, n plan.Node) error {
-	rest, below := strings.CutPrefix(name, "release/")
-	i := v.o.listing.Find(rest)
-	if !below || i < 0 {
-		return usageError{fmt.Sprintf("%s is no file of the release", name), "verify compares files below release; the bytes of views follow from them"}
-	}
+// file compares file i of the release.
+func (v *verifier) file(ctx context.Context, name string, i int, n plan.Node) error {
 	p, err := n.Open(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

@@ -22,11 +22,7 @@ a directory; without one it is release. Nothing is computed.`,
 		Example: "  weightfs warm hf://Qwen/Qwen3-30B-A3B-FP8 resident\n  weightfs warm hf://Qwen/Qwen3-30B-A3B-FP8 'experts/native/blocks/L00?/*'",
 		Args:    args(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
-			globs := args[1:]
-			if len(globs) == 0 {
-				globs = []string{"release"}
-			}
-			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error { return u.warm(ctx, o, globs, quiet) })
+			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error { return u.warm(ctx, o, orRelease(args[1:]), quiet) })
 		},
 	}
 	set.addTo(c.Flags())
