@@ -354,6 +354,22 @@ func TestFaultBranchMoves(t *testing.T) {
 	m.unmount()
 }
 
+// TestFaultConfusedCDN (T16): a CDN that was right and then refuses what the hub permits, twice and more in a row, is not noticed by who maps the
+// file; one that goes on refusing is EACCES.
+func TestFaultConfusedCDN(t *testing.T) {
+	m := newFaultMount(t, "confused")
+	m.mount(plainly, "--view=release", "hf://demo/kimi-mxfp4")
+	for i, want := range []string{"right", "right", "EACCES"} {
+		if got := m.read(map[bool]string{true: "mmap", false: "pread"}[i == 1], "kimi-mxfp4", fmt.Sprintf("model-0000%d-of-00006.safetensors", i+1)); got != want {
+			t.Errorf("shard %d: %s, want %s", i+1, got, want)
+		}
+	}
+	if n := len(hubtest.Of("resolve", m.ledger.Take())); n > 40 {
+		t.Errorf("the hub was asked for %d addresses", n)
+	}
+	m.unmount()
+}
+
 // TestFaultCrowd (T26): 2,000 readers of 4 KiB each, of a hub a fifth of whose replies fail, in 8 MiB of memory: no error, and
 // hardly more bytes are fetched than the file has.
 func TestFaultCrowd(t *testing.T) {
