@@ -79,14 +79,14 @@ func (f *Files) newRun(ctx context.Context, claims []claim) *run {
 	return r
 }
 
-// dispatch starts runs while there is room: first those that a reader waits for, then the others up to seven eighths of the limit.
+// dispatch starts runs while there is room: first those that a reader waits for, then the others, for which all but one of the limit is.
 // memory.mu is held, and the caller counts as work of the cache.
 func (q *runs) dispatch() {
 	limit := q.cache.opt.Fetches
 	for q.active < limit && len(q.queue) > 0 {
 		i := slices.IndexFunc(q.queue, func(r *run) bool { return r.wanted })
 		if i < 0 {
-			if q.ahead >= max(1, limit*7/8) {
+			if q.ahead >= max(1, limit-1) {
 				return
 			}
 			i = 0

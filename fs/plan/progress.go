@@ -20,7 +20,7 @@ const streamBorders = 2
 
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
-// of it, eight times as far each time. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
+// of it, sixteen times as far each time. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
 // stretch of a large file: then for the part of it that [Plan.SetParts] tells.
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.
@@ -144,10 +144,10 @@ func (s *stream) double(stop, end int64, ask []Unit) []Unit {
 	return append(ask, Unit{Start: from, End: to})
 }
 
-// widen makes the stream ask further ahead, eight times as far with every border; it starts with its third unit.
+// widen makes the stream ask further ahead, sixteen times as far with every border; it starts with its third unit.
 func (s *stream) widen(unit int64) {
 	if s.borders >= streamBorders {
-		s.window = min(maxWindow, max(8*s.window, 2*unit))
+		s.window = min(maxWindow, max(16*s.window, 2*unit))
 	}
 }
 
