@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"weightfs/fs/plan"
 )
@@ -14,8 +15,9 @@ import (
 func readmeText(in *input, views []built, hidden int) string {
 	var b strings.Builder
 	title(&b, in.Listing)
-	fmt.Fprintf(&b, " %s tensors in %d shards, %s of weights.\n\n", humanize.Comma(int64(in.Len())), len(in.Shards), size(in.Bytes()))
-	b.WriteString("Every file below is computed when it is read. \"Reads\" is what the release must deliver when a whole view is read once.\n\n")
+	shards := english.Plural(len(in.Shards), "shard", "")
+	fmt.Fprintf(&b, " %s tensors in %s, %s of weights.\n\n", humanize.Comma(int64(in.Len())), shards, size(in.Bytes()))
+	b.WriteString("Nothing below is stored: `release/` is fetched, everything else computed, when it is read. \"Reads\" is what the release must deliver when a whole view is read once.\n\n")
 	b.WriteString("| path | what it is | weights shown | reads |\n|---|---|---|---|\n")
 	var files int64
 	for _, f := range in.Listing.Files {
