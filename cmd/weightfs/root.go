@@ -65,11 +65,10 @@ const usageTemplate = `Usage:{{if .Runnable}}
   {{.CommandPath}} COMMAND
 
 Commands:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if or .HasAvailableLocalFlags .HasAvailableInheritedFlags}}
 
 Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{.Flags.FlagUsages | trimTrailingWhitespaces}}{{end}}
 `
 
 func unknownCommand(c *cobra.Command, args []string) error {
