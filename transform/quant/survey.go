@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Survey is what the groups of a release are, and where that disagrees with the release's own declaration. It only informs: recognition
@@ -76,6 +77,8 @@ func skipMatcher(key, entry string) func(module string) bool {
 		return func(m string) bool { ok, err := path.Match(entry, m); return ok && err == nil }
 	case key == "ignore" && !isPattern:
 		return func(m string) bool { return m == entry }
+	case !isPattern && isPath(entry):
+		return func(m string) bool { return beginsLike(m, entry) || hasPath(m, entry) }
 	}
 	re, err := regexp.Compile("^(?:" + pattern + ")")
 	if err != nil { // look-arounds, which Go does not have
@@ -83,6 +86,40 @@ func skipMatcher(key, entry string) func(module string) bool {
 	}
 	return func(m string) bool {
 		return re != nil && re.MatchString(m) || !isPattern && strings.Contains("."+m+".", "."+entry+".")
+	}
+}
+
+// isPath says that an entry has no characters of a regular expression but dots. There may be hundreds, compared with every module.
+func isPath(entry string) bool {
+	return !strings.ContainsFunc(entry, func(r rune) bool { return r >= utf8.RuneSelf || r != '.' && regexp.QuoteMeta(string(r)) != string(r) })
+}
+
+// beginsLike says that entry, as an expression, matches the beginning of m: a dot is any character.
+func beginsLike(m, entry string) bool {
+	for _, r := range m {
+		if entry == "" {
+			break
+		}
+		if c := entry[0]; rune(c) != r && c != '.' || r == '\n' {
+			return false
+		}
+		entry = entry[1:]
+	}
+	return entry == ""
+}
+
+// hasPath says that the components of entry follow each other in m.
+func hasPath(m, entry string) bool {
+	for at := 0; ; at++ {
+		i := strings.Index(m[at:], entry)
+		if i < 0 {
+			return false
+		}
+		at += i
+		end := at + len(entry)
+		if (at == 0 || m[at-1] == '.') && (end == len(m) || m[end] == '.') {
+			return true
+		}
 	}
 }
 

@@ -2,9 +2,12 @@ package quant
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"weightfs/fs/plan"
 )
@@ -73,5 +76,25 @@ func TestSurveyWarnings(t *testing.T) {
 	got := s.Warnings()
 	if n := len(got); n != maxWarnings+1 || got[2] != "d0: has 0" || got[n-1] != "14 more such remarks about other modules" {
 		t.Errorf("%d sentences: %q", n, got)
+	}
+}
+
+// TestSkipPaths compares entries that are paths with what they are as expressions or components.
+func TestSkipPaths(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		entry := rapid.StringMatching(`[ab.]{0,5}`).Draw(t, "entry")
+		module := rapid.StringMatching(`[ab.é\n]{0,8}`).Draw(t, "module")
+		want := regexp.MustCompile("^(?:"+entry+")").MatchString(module) || strings.Contains("."+module+".", "."+entry+".")
+		if !isPath(entry) {
+			t.Fatalf("%q is no path", entry)
+		}
+		if got := skipMatcher("modules_to_not_convert", entry)(module); got != want {
+			t.Fatalf("entry %q, module %q: %v, want %v", entry, module, got, want)
+		}
+	})
+	for _, entry := range []string{"a*", "a|b", "^a", "a[0]", "é", `a\.b`} {
+		if isPath(entry) {
+			t.Errorf("%q is taken for a path", entry)
+		}
 	}
 }
