@@ -27,6 +27,9 @@ const (
 	pieceCells = 16 // a write to disk is 2 MiB where the run allows: such files map with huge pages
 )
 
+// LeastMemory is the smallest budget.
+const LeastMemory = 16 * cellSize
+
 // ErrClosed is the error of every call after Close.
 var ErrClosed = errors.New("the cache is closed")
 
@@ -39,7 +42,7 @@ type Options struct {
 	Size int64
 	// Hub is the cache of huggingface_hub, [sources.HubCacheDir] for most: files of a Hub release that lie there are read in place. Default: none.
 	Hub string
-	// Memory is the budget in bytes, at least 2 MiB. Default: DefaultMemory().
+	// Memory is the budget in bytes, at least [LeastMemory]. Default: DefaultMemory().
 	Memory int64
 	// Deadline is how long a fetch goes without one more cell before it fails, 60 s by default. Bad is how long the cells of a
 	// failed fetch answer with its error at once, 3 s by default.
@@ -97,8 +100,8 @@ type Cache struct {
 // New opens a cache. The caller closes it.
 func New(o Options) (*Cache, error) {
 	o.defaults()
-	if o.Memory < 16*cellSize {
-		return nil, fmt.Errorf("a memory budget of %d bytes is too small: the least is %d", o.Memory, 16*cellSize)
+	if o.Memory < LeastMemory {
+		return nil, fmt.Errorf("a memory budget of %d bytes is too small: the least is %d", o.Memory, LeastMemory)
 	}
 	mem, err := newMemory(int(o.Memory/cellSize), o.Now)
 	if err != nil {

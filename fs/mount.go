@@ -79,7 +79,7 @@ func (m *Mount) start(o MountOptions) error {
 	life, end := context.WithCancel(context.Background())
 	m.end = end
 	if _, err := os.Stat("/dev/fuse"); err != nil {
-		return fmt.Errorf("mount %s: this machine has no FUSE (%w); load the fuse module, or start the container with --device /dev/fuse --cap-add SYS_ADMIN", m.dir, err)
+		return fmt.Errorf("mount %s: this machine has no FUSE (%v); load the fuse module, or start the container with --device /dev/fuse --cap-add SYS_ADMIN", m.dir, err)
 	}
 	d := newDoor(m.fs, life)
 	m.door = d

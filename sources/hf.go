@@ -108,9 +108,19 @@ func endpoint(o *Options) (*url.URL, error) {
 	}
 	u, err := url.Parse(strings.TrimRight(text, "/"))
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("the endpoint (HF_ENDPOINT) is not an http or https URL without user name and query")
+		return nil, fmt.Errorf("the endpoint (HF_ENDPOINT) is %q: not an http or https URL without user name and query", withoutSecrets(text))
 	}
 	return u, nil
+}
+
+// withoutSecrets is a text that should be a URL, without what would be its user, query and fragment.
+func withoutSecrets(text string) string {
+	text, _, _ = strings.Cut(text, "?")
+	text, _, _ = strings.Cut(text, "#")
+	if i := strings.LastIndex(text, "@"); i >= 0 {
+		text = "…" + text[i:]
+	}
+	return text
 }
 
 // at is the URL of an escaped path below the endpoint.

@@ -23,7 +23,7 @@ func newCacheCommand(u *ui) *cobra.Command {
 
 // withCache is what the commands do that look after the cache.
 func (s *settings) withCache(fn func(*cache.Cache) error) error {
-	session, err := s.open(1, nil)
+	session, err := s.open(nil, nil)
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"strings"
@@ -141,7 +139,7 @@ func (f *demoFlags) serveHub(ctx context.Context, u *ui) error {
 
 func (f *demoFlags) plan() (*hubtest.Plan, error) {
 	p, err := hubtest.ReadPlan(f.faults)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		err = usageError{err.Error(), "testdata/faults has examples; what may stand in a plan is said with hubtest.Plan"}
 	}
 	return p, err

@@ -168,7 +168,7 @@ func (f *mountFlags) prepare(ctx context.Context, u *ui, args []string) (*mounti
 	}
 	log := fs.NewLog(to, slog.LevelInfo, 0)
 	m := &mounting{log: log.Logger(), view: cleanPath(f.view), deadline: time.Duration(f.onError), stop: func() {}}
-	if m.session, err = f.settings.open(len(places), m.log); err != nil {
+	if m.session, err = f.settings.open(places, m.log); err != nil {
 		return nil, err
 	}
 	if err := m.open(ctx, places, log); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,9 +84,9 @@ func (b budget) limitHeap() {
 	}
 }
 
-// open starts a session of so many releases. The caller closes it.
-func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
-	dir, err := s.dir()
+// open starts a session of releases at these places, of none if the cache alone is looked after. The caller closes it.
+func (s *settings) open(places []place, log *slog.Logger) (*session, error) {
+	dir, err := s.dir(places)
 	if err != nil {
 		return nil, err
 	}
@@ -93,36 +94,64 @@ func (s *settings) open(releases int, log *slog.Logger) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	hub, err := absolute(sources.HubCacheDir(os.Getenv)) // a daemon leaves the directory that it was started in
+	o, err := s.network(log)
 	if err != nil {
 		return nil, err
 	}
-	memory := int64(s.memory)
-	if memory == 0 {
-		memory = cache.DefaultMemory()
+	b, err := s.budget()
+	if err != nil {
+		return nil, err
 	}
-	b := share(memory)
 	b.limitHeap()
 	c, err := cache.New(cache.Options{
-		Dir: dir, Size: int64(s.cacheSize), Memory: b.cells, Deadline: time.Duration(s.onError), Hub: hub, Log: log, Sealed: s.requireSealed,
+		Dir: dir, Size: int64(s.cacheSize), Memory: b.cells, Deadline: time.Duration(s.onError), Hub: o.HubCache, Log: log, Sealed: s.requireSealed,
 	})
 	if err != nil && dir != "" && s.cacheDir == "" {
-		err = hinted{err, "--cache-dir DIR names another place; --cache-dir none keeps nothing on disk"}
+		err = hinted{err, cacheHint}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &session{sealed: s.requireSealed, cache: c, views: views, memory: b, kept: b.kept / int64(releases), options: &sources.Options{
-		Keep: c, HubCache: hub, Offline: s.offline, TokenFile: s.tokenFile, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
+	o.Keep = c
+	return &session{sealed: s.requireSealed, cache: c, views: views, memory: b, kept: b.kept / int64(max(1, len(places))), options: o}, nil
+}
+
+// network is what remote sources are told. Paths are absolute: a daemon leaves the directory that it was started in.
+func (s *settings) network(log *slog.Logger) (*sources.Options, error) {
+	token, err := absolute(s.tokenFile)
+	if err == nil && token != "" {
+		_, err = flagFile("token-file", token)
+	}
+	if err != nil {
+		return nil, err
+	}
+	hub, err := absolute(sources.HubCacheDir(os.Getenv))
+	if err != nil {
+		return nil, err
+	}
+	return &sources.Options{
+		HubCache: hub, Offline: s.offline, TokenFile: token, InsecureToken: s.insecureToken, AllowPrivateRedirects: s.privateRedirects,
 		UserAgent: "weightfs/" + version(), Log: log, Metrics: &sources.Metrics{},
-	}}, nil
+	}, nil
+}
+
+// budget shares out the memory.
+func (s *settings) budget() (budget, error) {
+	if s.memory == 0 {
+		return share(cache.DefaultMemory()), nil
+	}
+	b := share(int64(s.memory))
+	if b.cells < cache.LeastMemory {
+		return b, usageError{fmt.Sprintf("--memory %s is too little", &s.memory), "the least is " + size(cache.LeastMemory*4/3)}
+	}
+	return b, nil
 }
 
 // views are the views of every release, the user's presets among them.
 func (s *settings) views() ([]transform.View, error) {
 	views := transform.Views()
 	for _, name := range s.presets {
-		text, err := os.ReadFile(name)
+		text, err := flagFile("preset", name)
 		if err != nil {
 			return nil, err
 		}
@@ -135,16 +164,23 @@ func (s *settings) views() ([]transform.View, error) {
 	return views, nil
 }
 
-// dir is the cache directory, "" for none.
-func (s *settings) dir() (string, error) {
-	switch s.cacheDir {
-	case "":
-		return cache.DefaultDir()
-	case noCacheDir:
+// dir is the cache directory, "" for none. Local files are read in place: who reads nothing else needs no cache directory.
+func (s *settings) dir(places []place) (string, error) {
+	remote := slices.ContainsFunc(places, func(p place) bool { return !p.local })
+	switch {
+	case s.cacheDir == noCacheDir, len(places) > 0 && !remote:
 		return "", nil
+	case s.cacheDir == "":
+		dir, err := cache.DefaultDir()
+		if err != nil {
+			err = hinted{err, cacheHint}
+		}
+		return dir, err
 	}
 	return filepath.Abs(s.cacheDir)
 }
+
+const cacheHint = "--cache-dir DIR names another place; --cache-dir none goes on with nothing kept on disk"
 
 func (s *session) Close() error {
 	err := s.cache.Close()
@@ -212,7 +248,7 @@ func (s *settings) openOne(ctx context.Context, arg string) (*session, *opened, 
 	if err != nil {
 		return nil, nil, err
 	}
-	session, err := s.open(1, nil)
+	session, err := s.open([]place{p}, nil)
 	if err != nil {
 		return nil, nil, err
 	}

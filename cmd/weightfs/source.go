@@ -18,8 +18,9 @@ type place struct {
 	arg string
 	// dir is the directory of this release in a mount of several, slash-separated: org/name@revision, or the last element of a path
 	// or URL.
-	dir  string
-	open func(*sources.Options) (sources.Source, error)
+	dir   string
+	local bool // its files are this machine's
+	open  func(*sources.Options) (sources.Source, error)
 }
 
 // scheme is one kind of SOURCE.
@@ -99,7 +100,7 @@ func parsePath(arg string) (place, error) {
 	if err != nil || arg == "" {
 		return place{}, badSource(arg, "not a path")
 	}
-	return place{dir: filepath.Base(abs), open: func(*sources.Options) (sources.Source, error) {
+	return place{dir: filepath.Base(abs), local: true, open: func(*sources.Options) (sources.Source, error) {
 		src, err := sources.Dir(abs)
 		if _, stat := os.Stat(abs); err != nil && os.IsNotExist(stat) && repository.MatchString(arg) {
 			err = hinted{err, "for the repository on the Hugging Face Hub write hf://" + arg}

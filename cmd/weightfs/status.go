@@ -69,6 +69,9 @@ func readStatus(dir string) (mountStatus, error) {
 		if errors.Is(a.err, unix.ENOTCONN) {
 			return s, hinted{fmt.Errorf("the process behind %s is gone", dir), "weightfs umount " + dir + " cleans up"}
 		}
+		if errors.Is(a.err, os.ErrNotExist) {
+			a.err = os.ErrNotExist
+		}
 		if a.err != nil {
 			return s, hinted{fmt.Errorf("%s is no weightfs mount: %w", dir, a.err), "weightfs status shows every mount"}
 		}

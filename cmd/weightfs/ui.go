@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -166,14 +167,38 @@ func exitCode(err error) int {
 		return exitCorrupt
 	case errors.As(err, &absent):
 		return exitInexact
-	case errors.Is(err, sources.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, sources.ErrNotFound):
 		return exitNotFound
-	case errors.Is(err, sources.ErrDenied), errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, sources.ErrDenied):
 		return exitDenied
 	case errors.Is(err, sources.ErrCorrupt), errors.Is(err, plan.ErrBadInput):
 		return exitCorrupt
+	case thisMachine(err):
+		return exitFailure
+	case errors.Is(err, fs.ErrNotExist):
+		return exitNotFound
+	case errors.Is(err, fs.ErrPermission):
+		return exitDenied
 	}
 	return exitFailure
+}
+
+// thisMachine reports whether a system call on something of this machine failed: the cache directory, DEST, /dev/fuse, a port. What is not found
+// or not permitted there is neither a SOURCE nor a path of its tree.
+func thisMachine(err error) bool {
+	var file *fs.PathError
+	var link *os.LinkError
+	var call *os.SyscallError
+	return errors.As(err, &file) || errors.As(err, &link) || errors.As(err, &call)
+}
+
+// flagFile is the content of a file that a flag names.
+func flagFile(flag, name string) ([]byte, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		err = usageError{fmt.Sprintf("--%s: %v", flag, err), "name a file that is there and can be read"}
+	}
+	return text, err
 }
 
 // hint is the remedy for an error, "" if there is none or the error names it itself.
