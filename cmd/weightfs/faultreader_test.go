@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func faultReader() {
 }
 
 var faultReaders = map[string]func(name string, truth *testrel.File) error{
-	"pread": readerWhole, "mmap": readerMapped, "crowd": readerCrowd, "streams": readerStreams, "odd": readerOdd,
+	"pread": readerWhole, "direct": readerDirect, "keep": readerKeeps, "mmap": readerMapped, "crowd": readerCrowd, "streams": readerStreams, "odd": readerOdd,
 }
 
 // same compares what stands at off.
@@ -65,6 +66,48 @@ func readerWhole(name string, truth *testrel.File) error {
 		return err
 	}
 	return same(got, truth, 0)
+}
+
+// readerDirect reads the whole file past the page cache.
+func readerDirect(name string, truth *testrel.File) error {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	got, err := io.ReadAll(f)
+	if err == nil && int64(len(got)) != truth.Size {
+		err = fmt.Errorf("WRONG: %d of %d bytes", len(got), truth.Size)
+	}
+	if err != nil {
+		return err
+	}
+	return same(got, truth, 0)
+}
+
+// readerKeeps has the file open and mapped. For every line of its input it reads all of it in both ways and says "right".
+func readerKeeps(name string, truth *testrel.File) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, int(truth.Size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(m)
+	got := make([]byte, truth.Size)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); fmt.Println("right") {
+		unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // a hint: then bytes come from below again
+		if _, err := f.ReadAt(got, 0); err != nil {
+			return err
+		}
+		if err := errors.Join(same(got, truth, 0), same(m, truth, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readerMapped touches a page in the middle of the file, which nothing has read yet.
