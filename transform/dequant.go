@@ -181,15 +181,19 @@ func renamed(name, module, rel string) string {
 
 // narrowed is t as it is, or with all its floating elements rounded to BF16.
 func narrowed(t release.Tensor, all bool) tensor {
-	codec := castOf(t)
-	if !all || codec == nil {
+	if !all {
 		return copied(t)
 	}
+	codec := castOf(t)
+	if codec == nil {
+		return copied(t)
+	}
+	at := span(t)
 	return tensor{
 		Tensor: safetensors.Tensor{Name: t.Name, DType: safetensors.BF16, Shape: t.Shape},
 		size:   codec.Len(),
 		pieces: func() []plan.Piece {
-			return []plan.Piece{plan.Decode{Codec: codec, Inputs: []plan.Span{span(t)}, Size: codec.Len()}}
+			return []plan.Piece{plan.Decode{Codec: codec, Inputs: []plan.Span{at}, Size: codec.Len()}}
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"weightfs/fs/plan"
 )
@@ -18,7 +19,7 @@ type indexSize struct{ rows, bytes, total int64 }
 func nameBytes(ts []tensor) int64 {
 	var n int64
 	for i := range ts {
-		n += int64(len(quote(ts[i].Name)))
+		n += int64(quotedLen(ts[i].Name))
 	}
 	return n
 }
@@ -80,12 +81,42 @@ func (x *indexSize) text(rows []indexRow) ([]byte, error) {
 			}
 			b = append(b, ',')
 		}
-		b = append(append(append(append(b, "\n    "...), quote(r.name)...), ": "...), quote(r.file)...)
+		b = append(appendQuoted(append(b, "\n    "...), r.name), ": "...)
+		b = appendQuoted(b, r.file)
 	}
 	if len(rows) > 0 {
 		b = append(b, indexEnd...)
 	}
 	return append(b, indexTail...), nil
+}
+
+// plain says whether s is a JSON string as it is, between quotes.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c >= utf8.RuneSelf:
+			return false
+		case c == '"' || c == '\\' || c == '<' || c == '>' || c == '&': // the last three only in encoding/json's form
+			return false
+		}
+	}
+	return true
+}
+
+// quotedLen is the length of what quote makes of s.
+func quotedLen(s string) int {
+	if plain(s) {
+		return len(`"`) + len(s) + len(`"`)
+	}
+	return len(quote(s))
+}
+
+// appendQuoted appends what quote makes of s.
+func appendQuoted(b []byte, s string) []byte {
+	if plain(s) {
+		return append(append(append(b, '"'), s...), '"')
+	}
+	return append(b, quote(s)...)
 }
 
 // quote is s as a JSON string.

@@ -203,10 +203,11 @@ func bytesOf(t release.Tensor) int64 { return t.End - t.Start }
 
 // copied is the tensor as it stands in the release.
 func copied(t release.Tensor) tensor {
+	at := span(t)
 	return tensor{
 		Tensor: safetensors.Tensor{Name: t.Name, DType: t.DType, DTypeName: t.DTypeName, Shape: t.Shape},
 		size:   bytesOf(t),
-		pieces: func() []plan.Piece { return []plan.Piece{plan.Copy{Span: span(t)}} },
+		pieces: func() []plan.Piece { return []plan.Piece{plan.Copy{Span: at}} },
 	}
 }
 

@@ -131,7 +131,7 @@ func shardName(k, n int) string { return fmt.Sprintf("model-%05d-of-%05d.safeten
 
 // tensors is what the view shows of source shard s, in the order of its file.
 func (m *modelDir) tensors(s int) ([]tensor, error) {
-	var out []tensor
+	out := make([]tensor, 0, m.in.base[s+1]-m.in.base[s])
 	for i := m.in.base[s]; i < m.in.base[s+1]; i++ {
 		if err := m.show(i, func(t tensor) { out = append(out, t) }); err != nil {
 			return nil, err
@@ -203,38 +203,36 @@ func (m *modelDir) scanShard(s int) (shards []outShard, err error) {
 		return nil, err
 	}
 	for from := 0; from < len(ts); {
-		to, err := fit(ts, from)
+		n, header, data, err := fit(ts[from:])
 		if err != nil {
 			return nil, err
 		}
-		entries, data := placeTensors(ts[from:to])
-		header, err := safetensors.EncodedLen(entries, ptMetadata, pageBytes)
-		if err != nil {
-			return nil, err
-		}
-		shards = append(shards, outShard{s, from, to, header + data, data, nameBytes(ts[from:to])})
-		from = to
+		shards = append(shards, outShard{s, from, from + n, header + data, data, nameBytes(ts[from : from+n])})
+		from += n
 	}
 	return shards, nil
 }
 
-// fit is the end of the longest run of tensors from from whose header is not longer than maxHeader; at least one tensor.
-func fit(ts []tensor, from int) (int, error) {
-	entries, _ := placeTensors(ts[from:])
-	if n, err := safetensors.EncodedLen(entries, ptMetadata, pageBytes); err == nil && n <= maxHeader {
-		return len(ts), nil
+// fit is the longest run of the first tensors whose header is not longer than maxHeader, at least one tensor: how many they are, and
+// the bytes of their header and data.
+func fit(ts []tensor) (n int, header, data int64, err error) {
+	entries, data := placeTensors(ts)
+	header, err = safetensors.EncodedLen(entries, ptMetadata, pageBytes)
+	if err == nil && header <= maxHeader {
+		return len(ts), header, data, nil
 	}
 	total := int64(pageBytes) // frame, metadata and padding
-	for i := range entries {
-		n, err := safetensors.EncodedLen(entries[i:i+1], nil, 1)
+	for ; n < len(entries); n++ {
+		one, err := safetensors.EncodedLen(entries[n:n+1], nil, 1)
 		if err != nil {
-			return 0, err
+			return 0, 0, 0, err
 		}
-		if total += n; total > maxHeader && i > 0 {
-			return from + i, nil
+		if total += one; total > maxHeader && n > 0 {
+			break
 		}
 	}
-	return len(ts), nil
+	header, err = safetensors.EncodedLen(entries[:n], ptMetadata, pageBytes)
+	return n, header, entries[n-1].End, err
 }
 
 // shard makes the plan of one shard.

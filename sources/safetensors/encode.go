@@ -100,14 +100,19 @@ func appendTensor(b []byte, t *Tensor) []byte {
 func appendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ':
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			b = append(b, c)
+	from := len(b)
+	b = append(b, s...)
+	if n := PlainLen(b[from:]); n < len(s) {
+		b, s = b[:from+n], s[n:]
+		for i := range len(s) {
+			switch c := s[i]; {
+			case c == '"' || c == '\\':
+				b = append(b, '\\', c)
+			case c < ' ':
+				b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			default:
+				b = append(b, c)
+			}
 		}
 	}
 	return append(b, '"')
