@@ -11,10 +11,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -23,6 +23,7 @@ import (
 
 	"weightfs/fs/plan"
 	"weightfs/sources"
+	"weightfs/sources/release"
 )
 
 func newCpCommand(u *ui) *cobra.Command {
@@ -62,9 +63,29 @@ func (u *ui) cp(ctx context.Context, c *copier, p, dest string, quiet bool) erro
 		return hinted{err, copyHint(err)}
 	}
 	if !quiet {
-		u.notef("copied %s, %s (%s of it was there)", english.Plural(len(files), "file", ""), size(c.total), size(c.kept.Load()))
+		u.notef("copied %s, %s (%s of it was there)", counted(len(files), "file"), size(c.total), size(c.kept.Load()))
+	}
+	if p == "release" {
+		return c.whole(ctx)
 	}
 	return nil
+}
+
+// whole fails if the release that was copied lacks a shard that its index names.
+func (c *copier) whole(ctx context.Context) error {
+	l := c.o.listing
+	missing, err := release.Missing(ctx, l, c.o.files)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	name := missing[0]
+	why := ""
+	if i := slices.IndexFunc(l.Hidden, func(h sources.Hidden) bool { return h.Path == name }); i >= 0 {
+		why = " (" + l.Hidden[i].Reason + ")"
+	}
+	err = fmt.Errorf("%w: the copy is incomplete: %s of the release's index, %s%s first, %s not there",
+		sources.ErrNotFound, counted(len(missing), "shard"), name, why, map[bool]string{true: "is", false: "are"}[len(missing) == 1])
+	return hinted{err, "all other files are copied; when the source has what is missing, the same command adds it"}
 }
 
 // copyHint is what to do about a copy that failed.

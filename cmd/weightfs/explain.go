@@ -158,8 +158,9 @@ func (u *ui) explain(o *opened, x explanation, p *plan.Plan) error {
 	for _, s := range x.Spans {
 		total += s.End - s.Start
 	}
-	u.printf("%s is %s (%d bytes) in %d pieces\n", x.Path, size(x.Size), x.Size, len(x.Pieces))
-	u.printf("made from %s in %d spans of the release; reading it all sends %d requests for %s\n\n", size(total), len(x.Spans), len(x.Requests), size(x.Bytes))
+	u.printf("%s is %s (%d bytes) in %s\n", x.Path, size(x.Size), x.Size, counted(len(x.Pieces), "piece"))
+	u.printf("made from %s in %s of the release; reading it all sends %s for %s\n\n",
+		size(total), counted(len(x.Spans), "span"), counted(len(x.Requests), "request"), size(x.Bytes))
 	u.printf("offset +length piece\n")
 	lines := &firstLines{w: u.out, left: maxLines}
 	if err := plan.Text(lines, p, o.filePath); err != nil {

@@ -37,7 +37,7 @@ func (u *ui) seal(ctx context.Context, o *opened, paths []string) error {
 		return o.files.Seal(ctx, i)
 	})
 	if err == nil {
-		u.notef("%d files have the hashes that the source has, and are sealed", n)
+		u.notef("sealed %s, which the hashes of the source confirm", counted(n, "file"))
 	}
 	return err
 }

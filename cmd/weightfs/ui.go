@@ -16,6 +16,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"weightfs/fs/plan"
 	"weightfs/sources"
@@ -46,6 +47,9 @@ func (u *ui) printf(format string, args ...any) { fmt.Fprintf(u.out, format, arg
 
 // notef tells people something on stderr, where it does not disturb what is piped.
 func (u *ui) notef(format string, args ...any) { fmt.Fprintf(u.err, "weightfs: "+format+"\n", args...) }
+
+// counted is a number of things for people.
+func counted(n int, thing string) string { return english.Plural(n, thing, "") }
 
 // table prints rows of cells in columns.
 func (u *ui) table(rows [][]string) error {
