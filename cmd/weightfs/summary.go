@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
 	"weightfs/fs/plan"
 	"weightfs/sources/release"
 	"weightfs/transform"
@@ -97,11 +100,8 @@ func (s *summary) formats(b *strings.Builder) {
 	}
 	b.WriteString("\nweight formats\n")
 	for _, f := range s.Formats {
-		modules := "modules"
-		if f.Modules == 1 {
-			modules = "module"
-		}
-		fmt.Fprintf(b, "  %s: %d %s, %s (%s)\n", oneLine(f.Format), f.Modules, modules, oneLine(f.How), oneLine(f.First))
+		modules := humanize.Comma(int64(f.Modules)) + " " + english.PluralWord(f.Modules, "module", "")
+		fmt.Fprintf(b, "  %s: %s, %s (%s)\n", oneLine(f.Format), modules, oneLine(f.How), oneLine(f.First))
 	}
 	for _, n := range notes {
 		fmt.Fprintf(b, "  note: %s\n", oneLine(n))

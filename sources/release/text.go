@@ -97,8 +97,9 @@ func (t *textWriter) experts(label string, x *ExpertSummary, reason string) {
 	t.line("  shards", "%s; %s of %s experts are split over shards", countsText(x.ShardsPerLayer, "layer", "shard"),
 		humanize.Comma(int64(x.Split)), humanize.Comma(int64(len(x.Layers)*x.PerLayer)))
 	a := x.Alignment
-	t.line("  alignment", "of %s starts %d are odd, %d on a multiple of 8, %d of 64, %d of 512, %d of 4096",
-		humanize.Comma(int64(a.Starts)), a.Odd, a.By8, a.By64, a.By512, a.By4096)
+	n := func(n int) string { return humanize.Comma(int64(n)) }
+	t.line("  alignment", "of %s starts %s are odd, %s on a multiple of 8, %s of 64, %s of 512, %s of 4096",
+		n(a.Starts), n(a.Odd), n(a.By8), n(a.By64), n(a.By512), n(a.By4096))
 }
 
 // mostListed is how many files of a list are printed.
