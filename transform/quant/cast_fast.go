@@ -10,24 +10,24 @@ import (
 func castKernel(dtype string) kernel {
 	switch dtype {
 	case "F32":
-		return castF32{vector()}
+		return castF32{best}
 	case "F16":
-		return castF16{vector()}
+		return castF16{best}
 	}
 	if codes := codes8[dtype]; codes != nil {
-		return newCastF8(codes)
+		return newCastF8(codes, best)
 	}
 	return refCast{castKinds[dtype]}
 }
 
 // castF32 rounds 16 elements at a time, or two.
-type castF32 struct{ vector bool }
+type castF32 struct{ v *vectors }
 
 func (k castF32) decode(s *strip) error {
 	for r := range s.rows {
 		dst, src := s.out1(r), s.at(0, r)[:4*(s.c1-s.c0)]
-		if n := len(src) / 64; k.vector && n > 0 {
-			castSingles(&dst[0], &src[0], n)
+		if n := len(src) / 64; k.v != nil && n > 0 {
+			k.v.castSingles(&dst[0], &src[0], n)
 			dst, src = dst[32*n:], src[64*n:]
 		}
 		for len(src) >= 8 && len(dst) >= 4 {
@@ -53,13 +53,13 @@ var halfValues = func() *[1 << 16]uint16 {
 }()
 
 // castF16 rounds 16 elements at a time, or looks up every code.
-type castF16 struct{ vector bool }
+type castF16 struct{ v *vectors }
 
 func (k castF16) decode(s *strip) error {
 	for r := range s.rows {
 		dst, src := s.out1(r), s.at(0, r)[:2*(s.c1-s.c0)]
-		if n := len(src) / 32; k.vector && n > 0 {
-			castHalves(&dst[0], &src[0], n)
+		if n := len(src) / 32; k.v != nil && n > 0 {
+			k.v.castHalves(&dst[0], &src[0], n)
 			dst, src = dst[32*n:], src[32*n:]
 		}
 		for len(src) >= 8 && len(dst) >= 8 {
@@ -77,19 +77,31 @@ func (k castF16) decode(s *strip) error {
 }
 
 // castF8 looks up every code.
-type castF8 struct{ lut [256]uint16 }
+type castF8 struct {
+	codes *[256]float32
+	v     *vectors
+	lut   *[256]uint16
+	bytes *[512]byte // the same as the vectors want it
+}
 
-func newCastF8(codes *[256]float32) *castF8 {
-	k := new(castF8)
+func newCastF8(codes *[256]float32, v *vectors) castF8 {
+	k := castF8{codes, v, new([256]uint16), new([512]byte)}
 	for i, v := range codes {
 		k.lut[i] = bf16(v)
+		k.bytes[i], k.bytes[256+i] = byte(k.lut[i]), byte(k.lut[i]>>8)
 	}
 	return k
 }
 
-func (k *castF8) decode(s *strip) error {
+func (k castF8) decode(s *strip) error {
+	n := s.c1 - s.c0
 	for r := range s.rows {
-		lookup8(s.out1(r), s.at(0, r)[:s.c1-s.c0], &k.lut)
+		dst, src := s.out1(r), s.at(0, r)[:n]
+		if k.v != nil && k.v.lookupTables != nil {
+			k.v.lookupTables(&dst[0], &src[0], k.bytes, n, 1)
+		} else {
+			lookup8(dst, src, k.lut)
+		}
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func Encode4(inner plan.Codec, rows, cols, block int64, rule Rule) (Encoded, err
 	if block != 16 && block != 32 && block != 64 && block != 128 {
 		return Encoded{}, fmt.Errorf("4-bit blocks of %d columns are unknown", block)
 	}
-	c := encoder{inner: inner, rows: rows, cols: cols, block: block, blocks: ceilDiv(cols, block), rule: rule, vector: vector()}
+	c := encoder{inner: inner, rows: rows, cols: cols, block: block, blocks: ceilDiv(cols, block), rule: rule, kernel: blockKernel(rule, block)}
 	out := Encoded{Data: &encoded{c, partData}, Scales: &encoded{c, partScales}}
 	if rule != RuleORTSymmetric {
 		out.Zeros = &encoded{c, partZeros}
@@ -62,7 +62,17 @@ type encoder struct {
 	block      int64 // columns
 	blocks     int64 // in a row
 	rule       Rule
-	vector     bool // assembly may be used
+	kernel     *blockVectors // nil: none
+}
+
+// blockVectors encodes blocks of one size by one rule, n batches at a time; a batch is so many blocks. largest is 7F80h or more if a block is impossible.
+// codes may be nil if scalesAlone says so.
+type blockVectors struct {
+	rule        Rule
+	block       int64
+	batch       int64
+	scalesAlone bool
+	encode      func(codes, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
 }
 
 // encodedPart is which of the tensors a codec makes.
@@ -182,15 +192,18 @@ type source struct {
 func (s *source) decode(dst []byte, off int64) error {
 	needs := s.codec.Needs(off, int64(len(dst)))
 	in := make([][]byte, len(needs))
+	k := 0
 	for i, n := range needs {
-		found := false
-		for k, have := range s.needs {
+		tries := 0
+		for ; tries < len(s.needs); tries++ {
+			have := s.needs[k]
 			if have.Input == n.Input && have.Start <= n.Start && n.End <= have.End {
-				in[i], found = s.in[k][n.Start-have.Start:n.End-have.Start], true
+				in[i] = s.in[k][n.Start-have.Start : n.End-have.Start]
 				break
 			}
+			k = (k + 1) % len(s.needs) // most often they come in the same order
 		}
-		if !found {
+		if tries == len(s.needs) {
 			return fmt.Errorf("%s needs [%d, %d) of input %d for a part, but not for the whole", s.codec, n.Start, n.End, n.Input)
 		}
 	}
@@ -207,10 +220,11 @@ type block4 struct {
 // encode makes the bytes of blocks [b0, b1) and copies those that lie in dst, which begins at output offset off. values are the blocks' values.
 func (c *encoded) encode(dst []byte, off, b0, b1 int64, values []byte) error {
 	var b block4
+	run := c.newRun()
 	for i := b0; i < b1; i++ {
 		row, k := i/c.blocks, i%c.blocks
 		at := row*c.rowBytes() - off
-		if n := c.run(dst, at, k, min(b1-i, c.cols/c.block-k), values); n > 0 {
+		if n := run.encode(dst, at, k, c.together(i, b1), values); n > 0 {
 			values, i = values[2*c.block*n:], i+n-1
 			continue
 		}
@@ -223,6 +237,65 @@ func (c *encoded) encode(dst []byte, off, b0, b1 int64, values []byte) error {
 		c.put(dst, at, k, b.codes[:c.block/2], []uint16{b.scale}, []byte{b.zero})
 	}
 	return nil
+}
+
+// together is the number of whole blocks from block i on, below b1, that lie together in values and in the part: those of a row, or of all rows.
+func (c *encoded) together(i, b1 int64) int64 {
+	if c.cols%c.block == 0 && (c.part != partZeros || c.blocks%2 == 0) {
+		return b1 - i
+	}
+	return min(b1-i, c.cols/c.block-i%c.blocks)
+}
+
+// blockRun is memory for blocks that a kernel encodes at once.
+type blockRun struct {
+	c      *encoded
+	codes  []byte
+	scales []uint16
+	zeros  []byte
+	values []byte // of a batch
+}
+
+// runBlocks is the largest number of blocks that are encoded at once.
+const runBlocks = 256
+
+// newRun is nil if there is no kernel.
+func (c *encoded) newRun() *blockRun {
+	if c.kernel == nil {
+		return nil
+	}
+	return &blockRun{c, make([]byte, c.block/2*runBlocks), make([]uint16, runBlocks), make([]byte, runBlocks), make([]byte, 2*c.block*c.kernel.batch)}
+}
+
+// encode encodes up to n whole blocks that lie together, from block k of a row on, and returns how many; 0 if it cannot, for want of a kernel or because
+// of a value that makes a block impossible, which the reference will name.
+func (r *blockRun) encode(dst []byte, at, k, n int64, values []byte) int64 {
+	if r == nil || n <= 0 {
+		return 0
+	}
+	c, batch := r.c, r.c.kernel.batch
+	n = min(n, runBlocks)
+	if n < batch {
+		clear(r.values[copy(r.values, values[:2*c.block*n]):])
+		values = r.values
+	} else {
+		n -= n % batch
+	}
+	codes := r.codes
+	if to := at + k*c.block/2; c.part == partData && n >= batch && to >= 0 && to+n*c.block/2 <= int64(len(dst)) {
+		codes = dst[to:]
+	}
+	var first *byte
+	if c.part == partData || !c.kernel.scalesAlone {
+		first = &codes[0]
+	}
+	if c.kernel.encode(first, &values[0], &r.scales[0], &r.zeros[0], int(max(n/batch, 1))) >= 0x7F80 {
+		return 0
+	}
+	if c.part != partData || &codes[0] == &r.codes[0] {
+		c.put(dst, at, k, r.codes[:c.block/2*n], r.scales[:n], r.zeros[:n])
+	}
+	return n
 }
 
 // put copies what belongs to the part of consecutive blocks of one row, from block k on, to the row's bytes at dst[at:].

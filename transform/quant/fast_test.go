@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -25,39 +26,86 @@ func reference(k kernel) kernel {
 		return refPacked{k.packed}
 	case fastBnb4:
 		return refBnb4{k.bnb4}
+	case fastHQQ:
+		return refHQQ{k.hqq}
+	case fastPairedRows:
+		return refPairedRows{k.pairedRows}
 	case castF32:
 		return refCast{castKinds["F32"]}
 	case castF16:
 		return refCast{castKinds["F16"]}
+	case castF8:
+		for dtype, codes := range codes8 {
+			if codes == k.codes {
+				return refCast{castKinds[dtype]}
+			}
+		}
 	}
 	return k
 }
 
-// scalar is a fast kernel without the assembly; ok is false if it has none.
-func scalar(k kernel) (kernel, bool) {
+// at is a fast kernel with the assembly of a level, nil for none; ok is false if the kernel has no assembly.
+func at(k kernel, v *vectors) (kernel, bool) {
 	switch k := k.(type) {
 	case fastScaled8:
-		return fastScaled8{k.scaled8, false}, k.vector
+		return fastScaled8{k.scaled8, v}, true
 	case fastFP4:
-		return fastFP4{k.fp4, false}, k.vector
+		return fastFP4{k.fp4, v}, true
 	case fastPacked:
-		return fastPacked{k.packed, false}, k.vector
+		return fastPacked{k.packed, v}, true
 	case fastBnb4:
-		return fastBnb4{k.bnb4, false}, k.vector
+		return fastBnb4{k.bnb4, v}, true
+	case fastHQQ:
+		return fastHQQ{k.hqq, v}, true
+	case fastPairedRows:
+		return fastPairedRows{k.pairedRows, v}, true
 	case castF32:
-		return castF32{}, k.vector
+		return castF32{v}, true
 	case castF16:
-		return castF16{}, k.vector
+		return castF16{v}, true
+	case castF8:
+		return newCastF8(k.codes, v), true
 	}
-	return nil, false
+	return k, false
 }
 
-// compare runs a kernel, with and without assembly, and its reference over one strip of columns, with every row the same data.
+// levelName is the name of a level, nil being none.
+func levelName(v *vectors) string {
+	if v == nil {
+		return "plain Go"
+	}
+	return v.name
+}
+
+// runnable are the levels of this machine, plain Go among them.
+func runnable() []*vectors {
+	list := []*vectors{nil}
+	for _, v := range levels() {
+		if v.missing == "" {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// TestLevels lists the levels that this machine cannot run: for those the comparisons of this file say nothing. The best of the others is used.
+func TestLevels(t *testing.T) {
+	list := levels()
+	for _, v := range list {
+		t.Run(v.name, func(t *testing.T) {
+			if v.missing != "" {
+				t.Skipf("%s kernels are not compared: the processor lacks %s", v.name, v.missing)
+			}
+			if slices.Index(list, best) > slices.Index(list, v) {
+				t.Errorf("%s is used, not %s", best.name, v.name)
+			}
+		})
+	}
+}
+
+// compare runs a kernel at every level, and its reference, over one strip of columns, with every row the same data.
 func compare(t *testing.T, what func() string, fast, ref kernel, rows, columns int, in ...[]byte) {
 	t.Helper()
-	if k, ok := scalar(fast); ok {
-		compare(t, func() string { return what() + " without assembly" }, k, ref, rows, columns, in...)
-	}
 	run := func(k kernel) []byte {
 		s := strip{dst: make([]byte, 2*rows*columns), dstStride: 2 * columns, rows: rows, c1: columns, in: in, stride: make([]int, len(in))}
 		if err := k.decode(&s); err != nil {
@@ -65,10 +113,17 @@ func compare(t *testing.T, what func() string, fast, ref kernel, rows, columns i
 		}
 		return s.dst
 	}
-	if got, want := run(fast), run(ref); !bytes.Equal(got, want) {
-		for i := range got {
-			if got[i] != want[i] {
-				t.Fatalf("%s: element %d is %s, the reference has %s", what(), i/2, bf16Hex(got[i&^1:][:2]), bf16Hex(want[i&^1:][:2]))
+	want := run(ref)
+	for _, v := range runnable() {
+		k, ok := at(fast, v)
+		if !ok && v != nil {
+			continue
+		}
+		if got := run(k); !bytes.Equal(got, want) {
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("%s, %s: element %d is %s, the reference has %s", what(), levelName(v), i/2, bf16Hex(got[i&^1:][:2]), bf16Hex(want[i&^1:][:2]))
+				}
 			}
 		}
 	}
@@ -293,13 +348,18 @@ func TestFastCodecsEqualReference(t *testing.T) {
 		}
 		ref := *c
 		ref.kernel = reference(c.kernel)
-		if got, want := whole(r, c, inputs), whole(r, &ref, inputs); !bytes.Equal(got, want) {
-			r.Fatalf("%s differs from its reference", c)
-		}
+		want := whole(r, &ref, inputs)
 		off := rapid.Int64Range(0, c.Len()-1).Draw(r, "off")
 		n := rapid.Int64Range(1, c.Len()-off).Draw(r, "n")
-		if got, want := decode(r, c, inputs, off, n), decode(r, &ref, inputs, off, n); !bytes.Equal(got, want) {
-			r.Fatalf("%s: window [%d, +%d) differs from its reference", c, off, n)
+		for _, v := range runnable() {
+			fast := *c
+			fast.kernel, _ = at(c.kernel, v)
+			if !bytes.Equal(whole(r, &fast, inputs), want) {
+				r.Fatalf("%s, %s: differs from its reference", c, levelName(v))
+			}
+			if !bytes.Equal(decode(r, &fast, inputs, off, n), want[off:off+n]) {
+				r.Fatalf("%s, %s: window [%d, +%d) differs from its reference", c, levelName(v), off, n)
+			}
 		}
 	})
 }
@@ -336,17 +396,21 @@ func TestFastColumnsEqualReference(t *testing.T) {
 			}
 		}
 		c := m.Codec.(*columns)
-		ref, plain := *c, *c
+		ref := *c
 		k := c.kernel.(fastGPTQ)
-		ref.kernel, plain.kernel = refGPTQ{k.gptq}, fastGPTQ{k.gptq, false}
+		ref.kernel = refGPTQ{k.gptq}
 		want := whole(r, &ref, inputs)
-		if !bytes.Equal(whole(r, c, inputs), want) || !bytes.Equal(whole(r, &plain, inputs), want) {
-			r.Fatalf("%s differs from its reference", c)
-		}
 		off := rapid.Int64Range(0, c.Len()-1).Draw(r, "off")
 		n := rapid.Int64Range(1, c.Len()-off).Draw(r, "n")
-		if !bytes.Equal(decode(r, c, inputs, off, n), want[off:off+n]) {
-			r.Fatalf("%s: window [%d, +%d) differs from the whole", c, off, n)
+		for _, v := range runnable() {
+			fast := *c
+			fast.kernel = fastGPTQ{k.gptq, v}
+			if !bytes.Equal(whole(r, &fast, inputs), want) {
+				r.Fatalf("%s, %s: differs from its reference", c, levelName(v))
+			}
+			if !bytes.Equal(decode(r, &fast, inputs, off, n), want[off:off+n]) {
+				r.Fatalf("%s, %s: window [%d, +%d) differs from the whole", c, levelName(v), off, n)
+			}
 		}
 	})
 }
@@ -377,25 +441,36 @@ func TestEncodeEqualsReference(t *testing.T) {
 	}
 	for _, rule := range []Rule{RuleORT, RuleORTSymmetric, RuleWebAI} {
 		for _, block := range []int64{16, 32, 64, 128} {
-			e := encode4(t, values, int64(len(values))/256, 128, block, rule)
-			for _, c := range []plan.Codec{e.Data, e.Scales, e.Zeros} {
-				if c != nil {
-					compareEncoded(t, c.(*encoded), values)
+			for _, cols := range []int64{128, 1408, 32*31 + 7} {
+				rows := int64(len(values)) / 2 / cols
+				e := encode4(t, values[:2*rows*cols], rows, cols, block, rule)
+				for _, c := range []plan.Codec{e.Data, e.Scales, e.Zeros} {
+					if c != nil {
+						compareEncoded(t, c.(*encoded), values[:2*rows*cols])
+					}
 				}
 			}
 		}
 	}
 }
 
-// compareEncoded compares a codec with itself without assembly.
+// compareEncoded compares a codec at every level with itself without assembly.
 func compareEncoded(t *testing.T, c *encoded, values []byte) {
 	t.Helper()
 	plain := *c
-	plain.vector = false
-	got, want := whole(t, c, [][]byte{values}), whole(t, &plain, [][]byte{values})
-	for i := range got {
-		if got[i] != want[i] {
-			t.Fatalf("%s: byte %d is %02x, the reference has %02x", c, i, got[i], want[i])
+	plain.kernel = nil
+	want := whole(t, &plain, [][]byte{values})
+	for _, v := range runnable() {
+		if v == nil || v.blocks(c.rule, c.block) == nil {
+			continue
+		}
+		fast := *c
+		fast.kernel = v.blocks(c.rule, c.block)
+		got := whole(t, &fast, [][]byte{values})
+		for i := range got {
+			if got[i] != want[i] {
+				t.Fatalf("%s, %s: byte %d is %02x, the reference has %02x", c, v.name, i, got[i], want[i])
+			}
 		}
 	}
 }

@@ -4,12 +4,12 @@ package quant
 
 import "encoding/binary"
 
-func (k fp4) kernel() kernel { return fastFP4{k, vector()} }
+func (k fp4) kernel() kernel { return fastFP4{k, best} }
 
 // fastFP4 decodes through a table of the 16 codes for every scale byte, built by the reference's arithmetic.
 type fastFP4 struct {
 	fp4
-	vector bool
+	v *vectors
 }
 
 // fp4Tables holds the 16 codes under each of the 256 scale bytes, as far as they were needed.
@@ -23,7 +23,7 @@ const fillAll = 8192
 
 func (k fastFP4) decode(s *strip) error {
 	columns := s.c1 - s.c0
-	if k.vector && !k.swizzled && s.c0%32 == 0 && columns >= 32 && (k.second == secondNone && k.scale == numE8M0 || s.rows*columns >= fillAll) {
+	if k.v != nil && !k.swizzled && s.c0%32 == 0 && columns >= 32 && (k.second == secondNone && k.scale == numE8M0 || s.rows*columns >= fillAll) {
 		k.vectors(s)
 		return nil
 	}
@@ -71,18 +71,19 @@ func (t *fp4Tables) make(k *fp4, scale byte, second float32) {
 	t.made[scale] = true
 }
 
-// mxFP4 are the tables of all E8M0 scales.
-var mxFP4 = func() *[256][32]byte {
-	t := new([256][32]byte)
-	fp4{scale: numE8M0}.fill(t, 1)
+// mxFP4 are the tables of all E8M0 scales, as planes and as words.
+var mxFP4 = func() *[2][256][32]byte {
+	t := new([2][256][32]byte)
+	fp4{scale: numE8M0}.fill(&t[0], 1, false)
+	fp4{scale: numE8M0}.fill(&t[1], 1, true)
 	return t
 }()
 
-// fill makes the tables of all scale bytes under a second scale.
-func (k fp4) fill(tables *[256][32]byte, second float32) {
+// fill makes the tables of all scale bytes under a second scale, as planes or as words.
+func (k fp4) fill(tables *[256][32]byte, second float32, words bool) {
 	for b := range tables {
 		if k.scale == numE4M3 && b >= 128 {
-			k.negate(&tables[b], &tables[b-128])
+			k.negate(&tables[b], &tables[b-128], words)
 			continue
 		}
 		t := k.combine(k.scale.at([]byte{byte(b)}, 0), second)
@@ -95,41 +96,52 @@ func (k fp4) fill(tables *[256][32]byte, second float32) {
 			}
 			p.set(i+8, v)
 		}
+		if words {
+			tables[b] = *p.asWords()
+		}
 	}
 }
 
 // negate makes the table of the scale of the other sign: each code has the result of its opposite.
-func (k fp4) negate(to, from *[32]byte) {
+func (k fp4) negate(to, from *[32]byte, words bool) {
+	opposite := 8
+	if words {
+		opposite = 16
+	}
 	for i := range to {
-		to[i] = from[i^8]
+		to[i] = from[i^opposite]
 	}
 }
 
 // vectors decodes strips that begin on a group and have at least one.
 func (k fastFP4) vectors(s *strip) {
-	tables := mxFP4
+	tables := &mxFP4[0]
+	if k.v.words {
+		tables = &mxFP4[1]
+	}
 	second := k.secondOf(s, 0)
 	if k.second != secondNone || k.scale != numE8M0 {
 		tables = new([256][32]byte)
-		k.fill(tables, second)
+		k.fill(tables, second, k.v.words)
+	}
+	kernel := k.v.fp4Groups16
+	switch {
+	case k.group == 32:
+		kernel = k.v.fp4Groups32
+	case k.highFirst:
+		kernel = k.v.fp4Groups16High
 	}
 	n := (s.c1 - s.c0) / 32
 	var tail fp4Tables
 	for r := range s.rows {
 		if next := k.secondOf(s, r); next != second {
 			second = next
-			k.fill(tables, second)
+			k.fill(tables, second, k.v.words)
 			tail.made = [256]bool{}
 		}
 		dst, data, scales := s.out1(r), s.at(0, r), s.at(1, r)[s.c0/k.group:]
-		switch {
-		case k.group == 32:
-			fp4Groups32(&dst[0], &data[0], &scales[0], tables, n)
-		case k.highFirst:
-			fp4Groups16High(&dst[0], &data[0], &scales[0], tables, n)
-		default:
-			fp4Groups16(&dst[0], &data[0], &scales[0], tables, n)
-		}
+		_, _, _ = dst[64*n-1], data[16*n-1], scales[32/k.group*n-1]
+		kernel(&dst[0], &data[0], &scales[0], tables, n)
 		if rest := s.c0 + 32*n; rest < s.c1 {
 			k.tail(s, r, rest, &tail, second)
 		}

@@ -4,106 +4,181 @@ package quant
 
 import "encoding/binary"
 
-func (k gptq) kernel() colKernel { return fastGPTQ{k, vector()} }
+func (k gptq) kernel() colKernel { return fastGPTQ{k, best} }
 
-// fastGPTQ unpacks the codes of whole columns, which are output rows, and decodes them group by group.
+// fastGPTQ turns strips of packed columns into packed rows, several output rows at a time, and decodes those as fastPacked does.
 type fastGPTQ struct {
 	gptq
-	vector bool
+	v *vectors
+}
+
+// tileRows is the number of output rows that are turned at once: 128 bytes of every row of GPTQ's words.
+const tileRows = 32
+
+// tile is some output rows as packed rows.
+type tile struct {
+	n0, n1 int64 // output rows
+	skip   int   // bits before the first element
+	stride int
+	data   []byte    // rows of stride bytes; each has 8 bytes beyond its last code
+	scales []float32 // of n1-n0 rows, then zero points, by group
+	zeros  []float32
 }
 
 func (k fastGPTQ) decode(s *colStrip) error {
-	groups, err := k.groupsOf(s)
-	if err != nil {
-		return err
+	var groups []int32
+	size := int(k.group)
+	if k.index {
+		list, err := k.groupsOf(s)
+		if err != nil {
+			return err
+		}
+		if size = inOrder(list); size == 0 {
+			groups = list
+		}
 	}
-	if k.awq {
-		k.eights(s)
-		return nil
+	n := tileRows * int(k.groups)
+	t := &tile{scales: make([]float32, n), zeros: make([]float32, n)}
+	t.stride = int((s.k1-s.k0)*int64(k.bits)/8+24)&^7 | 64 // not a multiple of a page
+	t.data = make([]byte, tileRows*t.stride)
+	row := &codeRow{bits: k.bits, width: k.bits, group: max(size, 1), v: k.v, codes: make([]byte, unpackChunk)}
+	var lut []uint16
+	if groups != nil {
+		row.codes = make([]byte, s.k1-s.k0)
+		lut = make([]uint16, int(k.groups)<<k.bits)
 	}
-	codes := make([]byte, s.k1-s.k0)
-	for n := s.n0; n < s.n1; n++ {
-		k.unpack(codes, &s.in[0], n, s.k0)
-		if k.index {
-			k.scattered(s, n, codes, groups)
+	for t.n0 = s.n0; t.n0 < s.n1; t.n0 = t.n1 {
+		t.n1 = min(t.n0-t.n0%tileRows+tileRows, s.n1)
+		k.parameters(t, s)
+		if k.awq {
+			k.turnNibbles(t, s)
 		} else {
-			k.column(s, n, codes)
+			k.turnWords(t, s)
+		}
+		for n := t.n0; n < t.n1; n++ {
+			i := int(n - t.n0)
+			data := t.data[i*t.stride:][:t.stride]
+			row.scales, row.seconds = t.scales[i*int(k.groups):][:k.groups], t.zeros[i*int(k.groups):][:k.groups]
+			if groups == nil {
+				row.decode(s.out(n), data, t.skip, int(s.k0), int(s.k1))
+			} else {
+				unpackCodes(k.v, row.codes, data, t.skip, k.bits)
+				k.scattered(s.out(n), row, groups[s.k0:], lut)
+			}
 		}
 	}
 	return nil
 }
 
-// unpack writes the codes of output row n from element e on.
-func (k *fastGPTQ) unpack(codes []byte, v *colView, n, e int64) {
-	per := int64(32 / k.bits)
-	if 32%k.bits == 0 {
-		for e%per == 0 && int64(len(codes)) >= per {
-			unpackWord(codes[:per], v.word(e/per, n), k.bits)
-			codes, e = codes[per:], e+per
+// inOrder is the size of the groups if they are consecutive and of one size, but for a last one that may be shorter; else 0.
+func inOrder(groups []int32) int {
+	size := 1
+	for size < len(groups) && groups[size] == groups[0] {
+		size++
+	}
+	for i, g := range groups {
+		if int(g) != i/size {
+			return 0
 		}
 	}
-	for i := range codes {
-		codes[i] = byte(k.code(v, n, e+int64(i)))
-	}
+	return size
 }
 
-// unpackWord writes the codes of a word.
-func unpackWord(codes []byte, w uint32, bits int) {
-	switch bits {
-	case 4:
-		binary.LittleEndian.PutUint64(codes, spreadNibbles(w))
-	case 8:
-		binary.LittleEndian.PutUint32(codes, w)
-	default:
-		for i := range codes {
-			codes[i] = byte(w >> (i * bits) & (1<<bits - 1))
+// parameters reads the scales and zero points of the tile's rows.
+func (k *fastGPTQ) parameters(t *tile, s *colStrip) {
+	for g := range k.groups {
+		for n := t.n0; n < t.n1; n++ {
+			at := (n-t.n0)*k.groups + g
+			t.scales[at] = k.scaleOf(&s.in[2], g, n)
+			t.zeros[at] = float32(k.zero(&s.in[1], g, n))
 		}
 	}
 }
 
-// column decodes output row n, whose groups are in order.
-func (k *fastGPTQ) column(s *colStrip, n int64, codes []byte) {
-	dst := s.out(n)
-	for e := s.k0; e < s.k1; {
-		g := e / k.group
-		end := min(s.k1, (g+1)*k.group)
-		a := affineCode{bits: k.bits, zero: k.zero(&s.in[1], g, n), scale: k.scaleOf(&s.in[2], g, n), vector: k.vector}
-		a.decode(dst[2*(e-s.k0):2*(end-s.k0)], codes[e-s.k0:end-s.k0])
-		e = end
-	}
-}
-
-// scattered decodes output row n, whose elements have groups in any order.
-func (k *fastGPTQ) scattered(s *colStrip, n int64, codes []byte, groups []int32) {
-	type parameters struct {
-		zero  int32
-		scale float32
-	}
-	of := make([]parameters, k.groups)
-	for g := range of {
-		of[g] = parameters{int32(k.zero(&s.in[1], int64(g), n)), k.scaleOf(&s.in[2], int64(g), n)}
-	}
-	dst := s.out(n)
-	for i, code := range codes {
-		p := &of[groups[s.k0+int64(i)]]
-		putBF16(dst, i, float32(int32(code)-p.zero)*p.scale)
-	}
-}
-
-// eights decodes AWQ's words, each of which holds a code of eight output rows.
-func (k *fastGPTQ) eights(s *colStrip) {
-	size := s.k1 - s.k0
-	spread, codes := make([]uint64, size), make([]byte, size)
-	for word := s.n0 / 8; word*8 < s.n1; word++ {
-		for e := range size {
-			spread[e] = spreadNibbles(s.in[0].word(s.k0+e, word))
+// turnWords turns GPTQ's words: word w of output row n is in row w.
+func (k *fastGPTQ) turnWords(t *tile, s *colStrip) {
+	v := &s.in[0]
+	first := s.k0 * int64(k.bits) / 32
+	end := (s.k1*int64(k.bits) + 31) / 32
+	t.skip = int(s.k0*int64(k.bits) - 32*first)
+	from, n := 4*t.n0-v.from, int(t.n1-t.n0)
+	for w := first; w < end; w += 2 {
+		a := v.row(w)[from:][:4*n]
+		b := a
+		if w+1 < end {
+			b = v.row(w + 1)[from:][:4*n]
 		}
-		for n := max(s.n0, 8*word); n < min(s.n1, 8*word+8); n++ {
-			shift := 8 * k.order[n%8]
-			for e := range codes {
-				codes[e] = byte(spread[e] >> shift)
+		at := int(4 * (w - first))
+		for i := range n {
+			x := uint64(binary.LittleEndian.Uint32(a[4*i:])) | uint64(binary.LittleEndian.Uint32(b[4*i:]))<<32
+			binary.LittleEndian.PutUint64(t.data[i*t.stride+at:], x)
+		}
+	}
+}
+
+// turnNibbles turns AWQ's words, each of which holds a code of eight output rows: eight words become a word of each of the eight rows.
+func (k *fastGPTQ) turnNibbles(t *tile, s *colStrip) {
+	v, size := &s.in[0], int(s.k1-s.k0)
+	t.skip = 0
+	word0, words := t.n0/8, int((t.n1+7)/8-t.n0/8)
+	none := make([]byte, 4*words)
+	for e := 0; e < size; e += 8 {
+		var rows [8][]byte
+		for i := range rows {
+			if rows[i] = none; e+i < size {
+				rows[i] = v.row(s.k0 + int64(e+i))[4*word0-v.from:][:4*words]
 			}
-			k.column(s, n, codes)
 		}
+		for w := range words {
+			var x [8]uint32
+			for i := range x {
+				x[i] = binary.LittleEndian.Uint32(rows[i][4*w:])
+			}
+			y := transposeNibbles(&x)
+			n := 8*(int(word0)+w) - int(t.n0) // of the first of the eight rows, in the tile
+			for i, place := range k.order {
+				if n+i >= 0 && n+i < int(t.n1-t.n0) {
+					binary.LittleEndian.PutUint32(t.data[(n+i)*t.stride+e/2:], uint32(y[place/2]>>(32*(place%2))))
+				}
+			}
+		}
+	}
+}
+
+// transposeNibbles makes nibble j of word i nibble i of word j; words are in pairs, the first in the low half.
+func transposeNibbles(x *[8]uint32) [4]uint64 {
+	var y [4]uint64
+	for i := range y {
+		v := uint64(x[2*i]) | uint64(x[2*i+1])<<32
+		t := (v>>28 ^ v) & 0xF0F0F0F0
+		y[i] = v ^ t ^ t<<28
+	}
+	for i := 0; i < 4; i += 2 {
+		t := (y[i]>>8 ^ y[i+1]) & 0x00FF00FF00FF00FF
+		y[i], y[i+1] = y[i]^t<<8, y[i+1]^t
+	}
+	for i := range 2 {
+		t := (y[i]>>16 ^ y[i+2]) & 0x0000FFFF0000FFFF
+		y[i], y[i+2] = y[i]^t<<16, y[i+2]^t
+	}
+	return y
+}
+
+// scattered decodes an output row whose elements have groups in any order, through a table of all groups if there are many more elements.
+func (k *fastGPTQ) scattered(dst []byte, row *codeRow, groups []int32, lut []uint16) {
+	codes := row.codes
+	if 4*len(lut) > len(codes) {
+		for i, code := range codes {
+			putBF16(dst, i, row.value(int(code), int(groups[i])))
+		}
+		return
+	}
+	for g := range row.scales {
+		row.fill(g)
+		copy(lut[g<<k.bits:][:1<<k.bits], row.table[:])
+	}
+	groups, dst = groups[:len(codes)], dst[:2*len(codes)]
+	for i, code := range codes {
+		binary.LittleEndian.PutUint16(dst[2*i:], lut[int(groups[i])<<k.bits|int(code)])
 	}
 }

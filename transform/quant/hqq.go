@@ -125,7 +125,7 @@ func (h *hqqShape) slab(i int, rows int64, scale, zero number) plan.Codec {
 	k := hqq{element: h.packing.element, shift: h.packing.shift(i), mask: 1<<h.packing.bits - 1, scale: scale, zero: zero, perRow: h.axis == 1}
 	element := int64(h.packing.element)
 	data := rowData(h.columns*element, 1, h.step, element)
-	c := &rowCodec{text: k.text(i), experts: 1, out: rows, in: h.columns, size: 2 * rows * h.columns, unit: 1, kernel: k}
+	c := &rowCodec{text: k.text(i), experts: 1, out: rows, in: h.columns, size: 2 * rows * h.columns, unit: 1, kernel: k.kernel()}
 	c.inputs = []rowInput{data}
 	for _, num := range []number{scale, zero} {
 		side := rowInput{size: h.columns * num.size(), whole: true, unitBytes: num.size()}
@@ -148,7 +148,10 @@ func (k hqq) text(slab int) string {
 	return fmt.Sprintf("hqq(slab=%d,element=%d,shift=%d,mask=%d,scale=%s,zero=%s,rows=%t)", slab, k.element, k.shift, k.mask, k.scale, k.zero, k.perRow)
 }
 
-func (k hqq) decode(s *strip) error {
+// refHQQ is the reference kernel.
+type refHQQ struct{ hqq }
+
+func (k refHQQ) decode(s *strip) error {
 	for r := range s.rows {
 		dst, data := s.out1(r), s.at(0, r)
 		for c := range s.c1 - s.c0 {

@@ -107,7 +107,7 @@ func matchModelOptInt4(m *matcher) (*Match, error) {
 	data := rowInput{rowBytes: in, perExpert: half, num: 1, den: 2, size: experts * half * in}
 	c := &rowCodec{
 		text: fmt.Sprintf("int4-row-pairs(scale=%s,columns=%d)", num, k.group), experts: experts, out: out, in: in, size: 2 * experts * out * in,
-		unit: 1, kernel: k, inputs: []rowInput{data, rowData(groups*num.size(), experts, out, 0)},
+		unit: 1, kernel: k.kernel(), inputs: []rowInput{data, rowData(groups*num.size(), experts, out, 0)},
 	}
 	match := m.result(c, weightShape(len(weight.Shape), experts, out, in), []string{"weight", "weight_scale"}, fmt.Sprintf("two rows a byte, groups of %d", k.group))
 	match.Warnings = m.altered()
@@ -120,7 +120,10 @@ type pairedRows struct {
 	group int
 }
 
-func (k pairedRows) decode(s *strip) error {
+// refPairedRows is the reference kernel.
+type refPairedRows struct{ pairedRows }
+
+func (k refPairedRows) decode(s *strip) error {
 	for r := range s.rows {
 		row := s.row + int64(r)
 		dst, data := s.out1(r), s.in[0]

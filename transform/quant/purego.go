@@ -9,7 +9,8 @@ func (k packed) kernel() kernel  { return refPacked{k} }
 func castKernel(dtype string) kernel { return refCast{castKinds[dtype]} }
 func (k gptq) kernel() colKernel     { return refGPTQ{k} }
 func (k bnb4) kernel() kernel        { return refBnb4{k} }
+func (k hqq) kernel() kernel         { return refHQQ{k} }
+func (k pairedRows) kernel() kernel  { return refPairedRows{k} }
 
-func vector() bool { return false }
-
-func (c *encoded) run([]byte, int64, int64, int64, []byte) int64 { return 0 }
+// blockKernel is the assembly for a rule and block size: there is none.
+func blockKernel(Rule, int64) *blockVectors { return nil }

@@ -158,22 +158,42 @@ type window struct {
 
 // strip decodes columns [c0, c1) of k rows from row on into dst.
 func (w *window) strip(dst []byte, row int64, k int, c0, c1 int64) error {
-	c := w.c
-	if w.s.in == nil {
-		w.s.in, w.s.stride = make([][]byte, len(c.inputs)), make([]int, len(c.inputs))
+	s := w.prepare(dst, row, k, c0, c1)
+	for i := range w.c.inputs {
+		w.bind(i, row, k, c0, c1)
 	}
+	return w.c.kernel.decode(s)
+}
+
+// stripOf does the same where the data (input 0) of the rows is at hand, stride bytes apart.
+func (w *window) stripOf(data []byte, stride int64, dst []byte, row int64, k int, c0, c1 int64) error {
+	s := w.prepare(dst, row, k, c0, c1)
+	s.in[0], s.stride[0] = data, int(stride)
+	for i := 1; i < len(w.c.inputs); i++ {
+		w.bind(i, row, k, c0, c1)
+	}
+	return w.c.kernel.decode(s)
+}
+
+// prepare is the strip, but for its inputs.
+func (w *window) prepare(dst []byte, row int64, k int, c0, c1 int64) *strip {
 	s := &w.s
-	s.dst, s.dstStride, s.row, s.rows, s.c0, s.c1 = dst, int(2*(c1-c0)), row%c.out, k, int(c0), int(c1)
-	for i := range c.inputs {
-		in := &c.inputs[i]
-		start, end := c.span(in, row, c0, row+int64(k)-1, c1)
-		s.in[i] = w.in[i][start-w.needs[i].Start : end-w.needs[i].Start]
-		s.stride[i] = 0
-		if !in.whole && in.num == 1 && in.den == 1 {
-			s.stride[i] = int(in.rowBytes)
-		}
+	if s.in == nil {
+		s.in, s.stride = make([][]byte, len(w.c.inputs)), make([]int, len(w.c.inputs))
 	}
-	return c.kernel.decode(s)
+	s.dst, s.dstStride, s.row, s.rows, s.c0, s.c1 = dst, int(2*(c1-c0)), row%w.c.out, k, int(c0), int(c1)
+	return s
+}
+
+// bind is input i of the strip.
+func (w *window) bind(i int, row int64, k int, c0, c1 int64) {
+	in, s := &w.c.inputs[i], &w.s
+	start, end := w.c.span(in, row, c0, row+int64(k)-1, c1)
+	s.in[i] = w.in[i][start-w.needs[i].Start : end-w.needs[i].Start]
+	s.stride[i] = 0
+	if !in.whole && in.num == 1 && in.den == 1 {
+		s.stride[i] = int(in.rowBytes)
+	}
 }
 
 // partial decodes bytes [x, x+len(dst)) of one row: whole units in place, what is left of a unit at either end through scratch space.

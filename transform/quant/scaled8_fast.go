@@ -2,172 +2,224 @@
 
 package quant
 
-func (k scaled8) kernel() kernel { return fastScaled8{k, vector()} }
+func (k scaled8) kernel() kernel { return fastScaled8{k, best} }
 
 // fastScaled8 decodes through tables built by the reference's arithmetic, one for each scale, wherever enough elements share the scale to pay for
-// them; signed integers go through the same arithmetic in vectors.
+// them; small groups of signed integers go through the same arithmetic in vectors.
 type fastScaled8 struct {
 	scaled8
-	vector bool
+	v *vectors
 }
 
-// lutMinimum is the number of elements under one scale from which on a table of 256 entries is worth building.
-const lutMinimum = 512
+// The number of elements under one scale from which on a table of 256 entries is worth building: here, and in vectors.
+const (
+	lutMinimum       = 512
+	lutMinimumVector = 64
+)
 
 // lutBlocks is the number of tables held at once: with blocks of 128 columns, runs of 4096 columns.
 const lutBlocks = 32
 
-// scaleTable is what decodes the codes of one scale.
-type scaleTable struct {
-	how         scaleHow
-	scale, zero float32
-	vector      bool
-	planes      planes
-	lut         [256]uint16
+// scaleTables are what decodes the codes of some scales, in one of three ways: lut; planes, in vectors of 32 codes and what is left by scale; or
+// bytes, in vectors.
+type scaleTables struct {
+	v      *vectors
+	scale  []float32
+	lut    [][256]uint16
+	planes []planes // of those of which plain is set
+	plain  []bool
+	bytes  [][512]byte
 }
 
-type scaleHow uint8
-
-const (
-	byTable      scaleHow = iota // lut
-	byPlanes                     // planes, in vectors of 32 codes, what is left by scale
-	byArithmetic                 // scale and zero, in vectors of 16 codes if there are any, what is left one by one
-)
+func (k fastScaled8) newTables(n int) *scaleTables {
+	t := &scaleTables{v: k.v}
+	if k.v != nil && k.v.buildTable != nil {
+		t.bytes = make([][512]byte, n)
+		return t
+	}
+	t.lut, t.planes, t.plain, t.scale = make([][256]uint16, n), make([]planes, n), make([]bool, n), make([]float32, n)
+	return t
+}
 
 func (k fastScaled8) decode(s *strip) error {
 	rows := 1
 	if s.stride[1] == 0 {
 		rows = s.rows
 	}
+	minimum := lutMinimum
+	if k.v != nil && k.v.buildTable != nil {
+		minimum = lutMinimumVector
+	}
+	shared := rows * min(k.bn, s.c1-s.c0)
+	integers := k.codes == i8Values && (k.zero == numNone || k.zero == numI8)
 	switch {
-	case k.vector && k.bn == 32 && k.codes == e4m3Values && k.scale == numE8M0 && k.zero == numNone && s.c0%32 == 0:
+	case k.v != nil && k.bn == 32 && k.codes == e4m3Values && k.scale == numE8M0 && k.zero == numNone && s.c0%32 == 0:
 		return k.mx(s)
-	case k.integers():
-	case k.scale == numE8M0 && k.zero == numNone && rows*k.bn < lutMinimum:
+	case integers && k.v != nil && k.bn%16 == 0 && (k.v.buildTable == nil || shared < minimum):
+		k.integers(s)
+		return nil
+	case k.scale == numE8M0 && k.zero == numNone && rows*k.bn < minimum:
 		k.byScale(s)
 		return nil
-	case rows*min(k.bn, s.c1-s.c0) < lutMinimum:
-		return refScaled8{k.scaled8}.decode(s)
+	case shared < minimum:
+		for r := range s.rows {
+			k.arithmetic(s, r, s.c0, s.c1)
+		}
+		return nil
 	}
+	t := k.newTables(min(lutBlocks, (s.c1-1)/k.bn-s.c0/k.bn+1))
 	for r := 0; r < s.rows; r += rows {
-		k.band(s, r, rows)
+		k.band(s, t, r, rows)
 	}
 	return nil
 }
 
-// integers says whether the codes are integers, which need no table.
-func (k *fastScaled8) integers() bool {
-	return k.codes == i8Values && (k.zero == numNone || k.zero == numI8)
-}
-
-// band decodes rows [r, r+rows), which share their scales.
-func (k fastScaled8) band(s *strip, r, rows int) {
-	var tables [lutBlocks]scaleTable
+// band decodes rows [r, r+rows), which share their scales, in runs of columns for which there are tables.
+func (k fastScaled8) band(s *strip, t *scaleTables, r, rows int) {
+	n := max(len(t.bytes), len(t.lut))
 	for c := s.c0; c < s.c1; {
 		first := c / k.bn
-		end := min(s.c1, (first+lutBlocks)*k.bn)
+		end := min(s.c1, (first+n)*k.bn)
 		for j := first; j*k.bn < end; j++ {
-			k.build(&tables[j-first], s, r, j)
+			k.build(t, j-first, s, r, j)
 		}
 		for i := r; i < r+rows; i++ {
-			dst, data := s.out1(i), s.at(0, i)
-			for x := c; x < end; {
-				j := x / k.bn
-				y := min(end, (j+1)*k.bn)
-				tables[j-first].apply(dst[2*(x-s.c0):2*(y-s.c0)], data[x-s.c0:y-s.c0])
-				x = y
-			}
+			t.run(s.out1(i)[2*(c-s.c0):2*(end-s.c0)], s.at(0, i)[c-s.c0:end-s.c0], c-first*k.bn, k.bn)
 		}
 		c = end
 	}
 }
 
-// build fills the table for scale j of row r.
-func (k fastScaled8) build(t *scaleTable, s *strip, r, j int) {
-	t.scale, t.zero = k.scale.at(s.at(1, r), j), 0
+// run decodes consecutive codes, of which the first has place c in the block of table 0; blocks have bn codes.
+func (t *scaleTables) run(dst, src []byte, c, bn int) {
+	i := 0
+	if n := min(bn-c, len(src)); c > 0 {
+		t.apply(0, dst, src[:n])
+		dst, src, i = dst[2*n:], src[n:], 1
+	}
+	if n := len(src) / bn; n > 0 && t.bytes != nil {
+		_ = dst[2*n*bn-1]
+		t.v.lookupTables(&dst[0], &src[0], &t.bytes[i], bn, n)
+		dst, src, i = dst[2*n*bn:], src[n*bn:], i+n
+	}
+	for ; len(src) > 0; i++ {
+		n := min(bn, len(src))
+		t.apply(i, dst, src[:n])
+		dst, src = dst[2*n:], src[n:]
+	}
+}
+
+// build makes table i for scale j of row r.
+func (k fastScaled8) build(t *scaleTables, i int, s *strip, r, j int) {
+	var zero float32
+	scale := k.scale.at(s.at(1, r), j)
 	if k.zero != numNone {
-		t.zero = k.zero.at(s.at(2, r), j)
+		zero = k.zero.at(s.at(2, r), j)
 	}
-	if k.integers() {
-		t.how, t.vector = byArithmetic, k.vector
+	if t.bytes != nil {
+		t.v.buildTable(&t.bytes[i], k.codes, zero, scale)
 		return
 	}
-	t.how = byTable
-	if k.codes == e4m3Values && k.zero == numNone && plainE4M3(t.scale) {
-		e4m3Planes(&t.planes, t.scale)
-		if t.how = byPlanes; !k.vector {
-			t.fillE4M3()
-			t.how = byTable
-		}
-		return
-	}
-	for i, v := range k.codes {
-		t.lut[i] = bf16((v - t.zero) * t.scale)
-	}
-}
-
-// fillE4M3 fills lut from planes: the exponent is added, the sign set.
-func (t *scaleTable) fillE4M3() {
-	words := t.planes.words()
-	for m := range 8 {
-		t.lut[m], t.lut[128|m] = words[8|m], words[8|m]^0x8000
-		for e := 1; e < 16; e++ {
-			v := words[m] + uint16(e)<<7
-			t.lut[e<<3|m], t.lut[128|e<<3|m] = v, v^0x8000
-		}
-	}
-	t.lut[0x7F], t.lut[0xFF] = nanBF16, nanBF16
-}
-
-// apply decodes codes.
-func (t *scaleTable) apply(dst, src []byte) {
-	switch n := len(src); t.how {
-	case byPlanes:
-		if n >= 32 {
-			lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes), n/32)
-		}
-		for i := n &^ 31; i < n; i++ {
-			putBF16(dst, i, e4m3Values[src[i]]*t.scale)
-		}
-	case byArithmetic:
-		if v := n / 16; t.vector && v > 0 {
-			affineSigned(&dst[0], &src[0], v, t.zero, t.scale, 0)
-			dst, src = dst[32*v:], src[16*v:]
-		}
-		for i, code := range src {
-			putBF16(dst, i, (float32(int8(code))-t.zero)*t.scale)
+	t.scale[i] = scale
+	t.plain[i] = k.codes == e4m3Values && k.zero == numNone && plainE4M3(scale)
+	switch {
+	case t.plain[i]:
+		e4m3Planes(&t.planes[i], scale)
+		if t.v == nil {
+			t.planes[i].fillE4M3(&t.lut[i])
 		}
 	default:
-		lookup8(dst, src, &t.lut)
+		for c, v := range k.codes {
+			t.lut[i][c] = bf16((v - zero) * scale)
+		}
+	}
+}
+
+// fillE4M3 makes a table of all codes out of planes: the exponent is added, the sign set.
+func (p *planes) fillE4M3(lut *[256]uint16) {
+	words := p.words()
+	for m := range 8 {
+		lut[m], lut[128|m] = words[8|m], words[8|m]^0x8000
+		for e := 1; e < 16; e++ {
+			v := words[m] + uint16(e)<<7
+			lut[e<<3|m], lut[128|e<<3|m] = v, v^0x8000
+		}
+	}
+	lut[0x7F], lut[0xFF] = nanBF16, nanBF16
+}
+
+// apply decodes codes by table i.
+func (t *scaleTables) apply(i int, dst, src []byte) {
+	n := len(src)
+	switch {
+	case t.bytes != nil:
+		_ = dst[2*n-1]
+		t.v.lookupTables(&dst[0], &src[0], &t.bytes[i], n, 1)
+	case t.v != nil && t.plain[i]:
+		if n >= 32 {
+			_ = dst[2*(n&^31)-1]
+			t.v.lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes[i]), n/32)
+		}
+		for c := n &^ 31; c < n; c++ {
+			putBF16(dst, c, e4m3Values[src[c]]*t.scale[i])
+		}
+	default:
+		lookup8(dst, src, &t.lut[i])
+	}
+}
+
+// integers decodes signed integers by arithmetic in vectors: whole groups, what is left of a row at either end one by one.
+func (k fastScaled8) integers(s *strip) {
+	first, end := (s.c0+k.bn-1)/k.bn, s.c1/k.bn
+	n := max(end-first, 0)
+	parameters := make([]float32, 2*n)
+	scales, zeros := parameters[:n], parameters[n:]
+	head, tail := first*k.bn, end*k.bn
+	if n == 0 {
+		head, tail = s.c1, s.c1
+	}
+	for r := range s.rows {
+		k.arithmetic(s, r, s.c0, head)
+		k.arithmetic(s, r, tail, s.c1)
+		if n == 0 {
+			continue
+		}
+		k.scale.floats(scales, s.at(1, r)[int64(first)*k.scale.size():])
+		if k.zero != numNone {
+			k.zero.floats(zeros, s.at(2, r)[int64(first)*k.zero.size():])
+		}
+		dst, data := s.out1(r)[2*(head-s.c0):2*(tail-s.c0)], s.at(0, r)[head-s.c0:tail-s.c0]
+		k.v.signed8(&dst[0], &data[0], &scales[0], &zeros[0], n, k.bn/16)
 	}
 }
 
 // byScale decodes small groups with one-byte scales through a table for each scale that occurs.
 func (k fastScaled8) byScale(s *strip) {
-	var tables [256]*scaleTable
+	t := k.newTables(256)
+	var made [256]bool
 	for r := range s.rows {
 		dst, data, scales := s.out1(r), s.at(0, r), s.at(1, r)
 		for c := s.c0; c < s.c1; {
 			j := c / k.bn
 			n := min(s.c1, (j+1)*k.bn) - c
-			t := tables[scales[j]]
-			if t == nil {
-				t = new(scaleTable)
-				k.build(t, s, r, j)
-				tables[scales[j]] = t
+			i := int(scales[j])
+			if !made[i] {
+				k.build(t, i, s, r, j)
+				made[i] = true
 			}
-			t.apply(dst[:2*n], data[:n])
+			t.apply(i, dst[:2*n], data[:n])
 			dst, data, c = dst[2*n:], data[n:], c+n
 		}
 	}
 }
 
-// mxE4M3 are the tables of the E8M0 scales for which plainE4M3 holds.
-var mxE4M3 = func() *[256][32]byte {
-	t := new([256][32]byte)
+// mxTables are the tables of the E8M0 scales for which plainE4M3 holds, as planes and as words.
+var mxTables = func() *[2][256][32]byte {
+	t := new([2][256][32]byte)
 	for i, scale := range e8m0Values {
 		if plainE4M3(scale) {
-			e4m3Planes((*planes)(&t[i]), scale)
+			e4m3Planes((*planes)(&t[0][i]), scale)
+			t[1][i] = *(*planes)(&t[0][i]).asWords()
 		}
 	}
 	return t
@@ -177,14 +229,18 @@ var mxE4M3 = func() *[256][32]byte {
 func (k fastScaled8) mx(s *strip) error {
 	groups := (s.c1 - s.c0) / 32
 	tail := s.c0 + 32*groups
+	tables := &mxTables[0]
+	if k.v.words {
+		tables = &mxTables[1]
+	}
 	for r := range s.rows {
 		scales := s.at(1, r)[s.c0/32:][:groups]
 		if groups > 0 && allPlain(scales) {
-			e4m3Groups32(&s.out1(r)[0], &s.at(0, r)[0], &scales[0], mxE4M3, groups)
+			k.v.e4m3Groups32(&s.out1(r)[0], &s.at(0, r)[0], &scales[0], tables, groups)
 		} else {
-			k.reference(s, r, s.c0, tail)
+			k.arithmetic(s, r, s.c0, tail)
 		}
-		k.reference(s, r, tail, s.c1)
+		k.arithmetic(s, r, tail, s.c1)
 	}
 	return nil
 }
@@ -199,9 +255,19 @@ func allPlain(scales []byte) bool {
 	return true
 }
 
-// reference decodes columns [c0, c1) of row r by the reference kernel.
-func (k fastScaled8) reference(s *strip, r, c0, c1 int) {
-	for c := c0; c < c1; c++ {
-		putBF16(s.out1(r), c-s.c0, k.codes[s.at(0, r)[c-s.c0]]*k.scale.at(s.at(1, r), c/k.bn))
+// arithmetic decodes columns [c0, c1) of row r one by one, group by group.
+func (k fastScaled8) arithmetic(s *strip, r, c0, c1 int) {
+	dst, data := s.out1(r), s.at(0, r)
+	for c := c0; c < c1; {
+		j := c / k.bn
+		end := min(c1, (j+1)*k.bn)
+		var zero float32
+		scale := k.scale.at(s.at(1, r), j)
+		if k.zero != numNone {
+			zero = k.zero.at(s.at(2, r), j)
+		}
+		for ; c < end; c++ {
+			putBF16(dst, c-s.c0, (k.codes[data[c-s.c0]]-zero)*scale)
+		}
 	}
 }

@@ -19,41 +19,36 @@ func fp4Groups16(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n in
 //go:noescape
 func fp4Groups16High(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
 
-// lookup16Low decodes n times 32 codes through one table, the low nibble first.
-//
-//go:noescape
-func lookup16Low(dst *byte, src *byte, table *[32]byte, n int)
-
 // lookup16High decodes n times 32 codes through one table, the high nibble first.
 //
 //go:noescape
 func lookup16High(dst *byte, src *byte, table *[32]byte, n int)
 
-// affineBytes makes bf16((code-zero)*scale) of n times 16 codes.
+// subtract8 makes bf16((code-second)*scale) of unsigned one-byte codes in groups of units times 16, each with its own parameters.
 //
 //go:noescape
-func affineBytes(dst *byte, codes *byte, n int, zero float32, scale float32, bias float32)
+func subtract8(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
 
-// affineSigned does the same for signed codes.
+// bias8 makes bf16(f32(code*scale)+second) in the same way.
 //
 //go:noescape
-func affineSigned(dst *byte, codes *byte, n int, zero float32, scale float32, bias float32)
+func bias8(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
 
-// affineBytesBias makes bf16(f32((code-zero)*scale)+bias) of n times 16 codes.
+// signed8 makes bf16((code-second)*scale) of signed codes.
 //
 //go:noescape
-func affineBytesBias(dst *byte, codes *byte, n int, zero float32, scale float32, bias float32)
+func signed8(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
 
-// affineGroups4 makes bf16((code-zero)*scale) of 4-bit codes, the low nibble first, in groups of units times 32 codes, each with
-// its own scale and zero.
+// subtract4 makes bf16((code-second)*scale) of 4-bit codes, the low nibble first, in groups of units times 32 codes, each with
+// its own parameters.
 //
 //go:noescape
-func affineGroups4(dst *byte, src *byte, scales *float32, seconds *float32, groups int, units int)
+func subtract4(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
 
-// affineGroups4Bias makes bf16(f32(code*scale)+bias), each group with its own scale and bias.
+// bias4 makes bf16(f32(code*scale)+second) in the same way.
 //
 //go:noescape
-func affineGroups4Bias(dst *byte, src *byte, scales *float32, seconds *float32, groups int, units int)
+func bias4(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
 
 // unpackNibbles writes n times 32 codes of 4 bits as bytes, the low nibble first.
 //
@@ -105,3 +100,115 @@ func encodeSymmetric32(codes *byte, values *byte, scales *uint16, zeros *byte, n
 //
 //go:noescape
 func encodeSymmetric64(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// fp4Groups32Wide decodes n times 32 codes, the low nibble first, one scale byte for 32. Tables have 16 words.
+//
+//go:noescape
+func fp4Groups32Wide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
+
+// fp4Groups16Wide decodes n times 32 codes, the low nibble first, one scale byte for 16. Tables have 16 words.
+//
+//go:noescape
+func fp4Groups16Wide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
+
+// fp4Groups16HighWide decodes n times 32 codes, the high nibble first, one scale byte for 16. Tables have 16 words.
+//
+//go:noescape
+func fp4Groups16HighWide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
+
+// subtract4Wide makes bf16((value-second)*scale) of 4-bit codes, the low nibble first, in groups of units times 32 codes, each with
+// its own parameters.
+//
+//go:noescape
+func subtract4Wide(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
+
+// bias4Wide makes bf16(f32(value*scale)+second) in the same way.
+//
+//go:noescape
+func bias4Wide(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
+
+// multiply4HighWide makes bf16(value*scale), the high nibble first.
+//
+//go:noescape
+func multiply4HighWide(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
+
+// subtract8Wide makes bf16((code-second)*scale) of unsigned one-byte codes in groups of units times 16, each with its own parameters.
+//
+//go:noescape
+func subtract8Wide(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
+
+// bias8Wide makes bf16(f32(code*scale)+second) in the same way.
+//
+//go:noescape
+func bias8Wide(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
+
+// signed8Wide makes bf16((code-second)*scale) of signed codes.
+//
+//go:noescape
+func signed8Wide(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
+
+// buildTableWide makes bf16(f32(value-zero)*scale) of 256 values: 256 low bytes, then 256 high bytes.
+//
+//go:noescape
+func buildTableWide(table *[512]byte, values *[256]float32, zero float32, scale float32)
+
+// lookupTablesWide replaces blocks times n codes by their entries in the table of their block: 256 low bytes and 256 high bytes.
+//
+//go:noescape
+func lookupTablesWide(dst *byte, src *byte, tables *[512]byte, n int, blocks int)
+
+// e4m3Groups32Wide decodes n times 32 E4M3 codes, each 32 through the table of their scale byte. A table has 16 words: as e4m3Groups32 has them.
+//
+//go:noescape
+func e4m3Groups32Wide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
+
+// unpackBitsWide writes n times 64 codes of 1 to 8 bits as bytes, the low bits first.
+//
+//go:noescape
+func unpackBitsWide(dst *byte, src *byte, n int, bits int)
+
+// castSinglesWide rounds n times 16 binary32 values.
+//
+//go:noescape
+func castSinglesWide(dst *byte, src *byte, n int)
+
+// castHalvesWide rounds n times 16 binary16 values.
+//
+//go:noescape
+func castHalvesWide(dst *byte, src *byte, n int)
+
+// encodeORT16Wide encodes n times 16 blocks of 16 BF16 values: their codes (none if codes is nil), an F16 scale and a zero point (one byte) for each.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeORT16Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeORT32Wide encodes n times 16 blocks of 32 BF16 values: their codes (none if codes is nil), an F16 scale and a zero point (one byte) for each.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeORT32Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeORT64Wide encodes n times 16 blocks of 64 BF16 values: their codes (none if codes is nil), an F16 scale and a zero point (one byte) for each.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeORT64Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeSymmetric16Wide encodes n times 16 blocks of 16 BF16 values: their codes (none if codes is nil), an F16 scale and a zero point (one byte) for each.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeSymmetric16Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeSymmetric32Wide encodes n times 16 blocks of 32 BF16 values: their codes (none if codes is nil), an F16 scale and a zero point (one byte) for each.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeSymmetric32Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeSymmetric64Wide encodes n times 16 blocks of 64 BF16 values: their codes (none if codes is nil), an F16 scale and a zero point (one byte) for each.
+// largest is at least 7F80h if a value was infinite or no number, or if a scale was beyond F16.
+//
+//go:noescape
+func encodeSymmetric64Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)

@@ -144,46 +144,6 @@ done:
 	VZEROUPPER
 	RET
 
-// func lookup16Low(dst *byte, src *byte, table *[32]byte, n int)
-// Requires: AVX, AVX2
-TEXT ·lookup16Low(SB), NOSPLIT, $0-32
-	MOVQ           dst+0(FP), AX
-	MOVQ           src+8(FP), CX
-	MOVQ           table+16(FP), DX
-	MOVQ           n+24(FP), BX
-	MOVL           $0x0f0f0f0f, SI
-	VMOVD          SI, X0
-	VPBROADCASTD   X0, Y0
-	VBROADCASTI128 (DX), Y1
-	VBROADCASTI128 16(DX), Y2
-
-loop:
-	TESTQ       BX, BX
-	JZ          done
-	VMOVDQU     (CX), X3
-	VPAND       X0, X3, X4
-	VPSRLW      $0x04, X3, X3
-	VPAND       X0, X3, X3
-	VPUNPCKLBW  X3, X4, X5
-	VPUNPCKHBW  X3, X4, X3
-	VINSERTI128 $0x01, X3, Y5, Y3
-	VPSHUFB     Y3, Y1, Y4
-	VPSHUFB     Y3, Y2, Y3
-	VPUNPCKLBW  Y3, Y4, Y6
-	VPUNPCKHBW  Y3, Y4, Y3
-	VPERM2I128  $0x20, Y3, Y6, Y4
-	VMOVDQU     Y4, (AX)
-	VPERM2I128  $0x31, Y3, Y6, Y6
-	VMOVDQU     Y6, 32(AX)
-	ADDQ        $0x10, CX
-	ADDQ        $0x40, AX
-	DECQ        BX
-	JMP         loop
-
-done:
-	VZEROUPPER
-	RET
-
 // func lookup16High(dst *byte, src *byte, table *[32]byte, n int)
 // Requires: AVX, AVX2
 TEXT ·lookup16High(SB), NOSPLIT, $0-32
@@ -224,185 +184,210 @@ done:
 	VZEROUPPER
 	RET
 
-// func affineBytes(dst *byte, codes *byte, n int, zero float32, scale float32, bias float32)
+// func subtract8(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
 // Requires: AVX, AVX2
-TEXT ·affineBytes(SB), NOSPLIT, $0-36
+TEXT ·subtract8(SB), NOSPLIT, $0-48
 	MOVQ         dst+0(FP), AX
 	MOVQ         codes+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS zero+24(FP), Y0
-	VBROADCASTSS scale+28(FP), Y1
-	VBROADCASTSS bias+32(FP), Y2
-	MOVL         $0x00000001, BX
-	VMOVD        BX, X2
-	VPBROADCASTD X2, Y2
-	MOVL         $0x00007fff, BX
-	VMOVD        BX, X3
-	VPBROADCASTD X3, Y3
-	MOVL         $0x7fc00000, BX
-	VMOVD        BX, X4
-	VPBROADCASTD X4, Y4
-
-loop:
-	TESTQ     DX, DX
-	JZ        done
-	VPMOVZXBD (CX), Y5
-	VCVTDQ2PS Y5, Y5
-	VSUBPS    Y0, Y5, Y5
-	VMULPS    Y1, Y5, Y5
-	VCMPPS    $0x03, Y5, Y5, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y3, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPMOVZXBD 8(CX), Y6
-	VCVTDQ2PS Y6, Y6
-	VSUBPS    Y0, Y6, Y6
-	VMULPS    Y1, Y6, Y6
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y3, Y7, Y7
-	VPADDD    Y7, Y6, Y6
-	VBLENDVPS Y8, Y4, Y6, Y6
-	VPSRLD    $0x10, Y6, Y6
-	VPACKUSDW Y6, Y5, Y5
-	VPERMQ    $0xd8, Y5, Y5
-	VMOVDQU   Y5, (AX)
-	ADDQ      $0x10, CX
-	ADDQ      $0x20, AX
-	DECQ      DX
-	JMP       loop
-
-done:
-	VZEROUPPER
-	RET
-
-// func affineSigned(dst *byte, codes *byte, n int, zero float32, scale float32, bias float32)
-// Requires: AVX, AVX2
-TEXT ·affineSigned(SB), NOSPLIT, $0-36
-	MOVQ         dst+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS zero+24(FP), Y0
-	VBROADCASTSS scale+28(FP), Y1
-	VBROADCASTSS bias+32(FP), Y2
-	MOVL         $0x00000001, BX
-	VMOVD        BX, X2
-	VPBROADCASTD X2, Y2
-	MOVL         $0x00007fff, BX
-	VMOVD        BX, X3
-	VPBROADCASTD X3, Y3
-	MOVL         $0x7fc00000, BX
-	VMOVD        BX, X4
-	VPBROADCASTD X4, Y4
-
-loop:
-	TESTQ     DX, DX
-	JZ        done
-	VPMOVSXBD (CX), Y5
-	VCVTDQ2PS Y5, Y5
-	VSUBPS    Y0, Y5, Y5
-	VMULPS    Y1, Y5, Y5
-	VCMPPS    $0x03, Y5, Y5, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y3, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPMOVSXBD 8(CX), Y6
-	VCVTDQ2PS Y6, Y6
-	VSUBPS    Y0, Y6, Y6
-	VMULPS    Y1, Y6, Y6
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y3, Y7, Y7
-	VPADDD    Y7, Y6, Y6
-	VBLENDVPS Y8, Y4, Y6, Y6
-	VPSRLD    $0x10, Y6, Y6
-	VPACKUSDW Y6, Y5, Y5
-	VPERMQ    $0xd8, Y5, Y5
-	VMOVDQU   Y5, (AX)
-	ADDQ      $0x10, CX
-	ADDQ      $0x20, AX
-	DECQ      DX
-	JMP       loop
-
-done:
-	VZEROUPPER
-	RET
-
-// func affineBytesBias(dst *byte, codes *byte, n int, zero float32, scale float32, bias float32)
-// Requires: AVX, AVX2
-TEXT ·affineBytesBias(SB), NOSPLIT, $0-36
-	MOVQ         dst+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS zero+24(FP), Y0
-	VBROADCASTSS scale+28(FP), Y1
-	VBROADCASTSS bias+32(FP), Y2
-	MOVL         $0x00000001, BX
-	VMOVD        BX, X3
-	VPBROADCASTD X3, Y3
-	MOVL         $0x00007fff, BX
-	VMOVD        BX, X4
-	VPBROADCASTD X4, Y4
-	MOVL         $0x7fc00000, BX
-	VMOVD        BX, X5
-	VPBROADCASTD X5, Y5
-
-loop:
-	TESTQ     DX, DX
-	JZ        done
-	VPMOVZXBD (CX), Y6
-	VCVTDQ2PS Y6, Y6
-	VSUBPS    Y0, Y6, Y6
-	VMULPS    Y1, Y6, Y6
-	VADDPS    Y2, Y6, Y6
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y3, Y7, Y7
-	VPADDD    Y4, Y7, Y7
-	VPADDD    Y7, Y6, Y6
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y6, Y6
-	VPMOVZXBD 8(CX), Y7
-	VCVTDQ2PS Y7, Y7
-	VSUBPS    Y0, Y7, Y7
-	VMULPS    Y1, Y7, Y7
-	VADDPS    Y2, Y7, Y7
-	VCMPPS    $0x03, Y7, Y7, Y9
-	VPSRLD    $0x10, Y7, Y8
-	VPAND     Y3, Y8, Y8
-	VPADDD    Y4, Y8, Y8
-	VPADDD    Y8, Y7, Y7
-	VBLENDVPS Y9, Y5, Y7, Y7
-	VPSRLD    $0x10, Y7, Y7
-	VPACKUSDW Y7, Y6, Y6
-	VPERMQ    $0xd8, Y6, Y6
-	VMOVDQU   Y6, (AX)
-	ADDQ      $0x10, CX
-	ADDQ      $0x20, AX
-	DECQ      DX
-	JMP       loop
-
-done:
-	VZEROUPPER
-	RET
-
-// func affineGroups4(dst *byte, src *byte, scales *float32, seconds *float32, groups int, units int)
-// Requires: AVX, AVX2
-TEXT ·affineGroups4(SB), NOSPLIT, $0-48
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
 	MOVQ         scales+16(FP), DX
 	MOVQ         seconds+24(FP), BX
 	MOVQ         groups+32(FP), SI
 	MOVQ         units+40(FP), DI
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Y2
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VBROADCASTSS (DX), Y3
+	VBROADCASTSS (BX), Y4
+	MOVQ         DI, R8
+
+unit:
+	VPMOVZXBD (CX), Y5
+	VCVTDQ2PS Y5, Y5
+	VSUBPS    Y4, Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VPMOVZXBD 8(CX), Y6
+	VCVTDQ2PS Y6, Y6
+	VSUBPS    Y4, Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VCMPPS    $0x03, Y5, Y5, Y8
+	VPSRLD    $0x10, Y5, Y7
+	VPAND     Y0, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y7, Y5, Y5
+	VBLENDVPS Y8, Y2, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y0, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y7, Y6, Y6
+	VBLENDVPS Y8, Y2, Y6, Y6
+	VPSRLD    $0x10, Y6, Y6
+	VPACKUSDW Y6, Y5, Y5
+	VPERMQ    $0xd8, Y5, Y5
+	VMOVDQU   Y5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x20, AX
+	DECQ      R8
+	JNZ       unit
+	ADDQ      $0x04, DX
+	ADDQ      $0x04, BX
+	DECQ      SI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func bias8(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX2
+TEXT ·bias8(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         seconds+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Y2
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VBROADCASTSS (DX), Y3
+	VBROADCASTSS (BX), Y4
+	MOVQ         DI, R8
+
+unit:
+	VPMOVZXBD (CX), Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VADDPS    Y4, Y5, Y5
+	VPMOVZXBD 8(CX), Y6
+	VCVTDQ2PS Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VADDPS    Y4, Y6, Y6
+	VCMPPS    $0x03, Y5, Y5, Y8
+	VPSRLD    $0x10, Y5, Y7
+	VPAND     Y0, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y7, Y5, Y5
+	VBLENDVPS Y8, Y2, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y0, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y7, Y6, Y6
+	VBLENDVPS Y8, Y2, Y6, Y6
+	VPSRLD    $0x10, Y6, Y6
+	VPACKUSDW Y6, Y5, Y5
+	VPERMQ    $0xd8, Y5, Y5
+	VMOVDQU   Y5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x20, AX
+	DECQ      R8
+	JNZ       unit
+	ADDQ      $0x04, DX
+	ADDQ      $0x04, BX
+	DECQ      SI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func signed8(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX2
+TEXT ·signed8(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         seconds+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Y2
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VBROADCASTSS (DX), Y3
+	VBROADCASTSS (BX), Y4
+	MOVQ         DI, R8
+
+unit:
+	VPMOVSXBD (CX), Y5
+	VCVTDQ2PS Y5, Y5
+	VSUBPS    Y4, Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VPMOVSXBD 8(CX), Y6
+	VCVTDQ2PS Y6, Y6
+	VSUBPS    Y4, Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VCMPPS    $0x03, Y5, Y5, Y8
+	VPSRLD    $0x10, Y5, Y7
+	VPAND     Y0, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y7, Y5, Y5
+	VBLENDVPS Y8, Y2, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y0, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y7, Y6, Y6
+	VBLENDVPS Y8, Y2, Y6, Y6
+	VPSRLD    $0x10, Y6, Y6
+	VPACKUSDW Y6, Y5, Y5
+	VPERMQ    $0xd8, Y5, Y5
+	VMOVDQU   Y5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x20, AX
+	DECQ      R8
+	JNZ       unit
+	ADDQ      $0x04, DX
+	ADDQ      $0x04, BX
+	DECQ      SI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func subtract4(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX2
+TEXT ·subtract4(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scales+24(FP), DX
+	MOVQ         seconds+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	MOVQ         units+48(FP), DI
 	MOVL         $0x0f0f0f0f, R8
 	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
@@ -497,15 +482,15 @@ done:
 	VZEROUPPER
 	RET
 
-// func affineGroups4Bias(dst *byte, src *byte, scales *float32, seconds *float32, groups int, units int)
+// func bias4(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
 // Requires: AVX, AVX2
-TEXT ·affineGroups4Bias(SB), NOSPLIT, $0-48
+TEXT ·bias4(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         scales+16(FP), DX
-	MOVQ         seconds+24(FP), BX
-	MOVQ         groups+32(FP), SI
-	MOVQ         units+40(FP), DI
+	MOVQ         scales+24(FP), DX
+	MOVQ         seconds+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	MOVQ         units+48(FP), DI
 	MOVL         $0x0f0f0f0f, R8
 	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
@@ -1723,5 +1708,3038 @@ done:
 	XORL         $0x0000ffff, AX
 	ORL          DI, AX
 	MOVL         AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+// func fp4Groups32Wide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·fp4Groups32Wide(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ scales+16(FP), DX
+	MOVQ tables+24(FP), BX
+	MOVQ n+32(FP), SI
+
+loop:
+	TESTQ           SI, SI
+	JZ              done
+	MOVBQZX         (DX), DI
+	SHLQ            $0x05, DI
+	VPMOVZXBD       (CX), Z1
+	VPSLLD          $0x0c, Z1, Z0
+	VPORD           Z0, Z1, Z1
+	VBROADCASTI64X4 (BX)(DI*1), Z0
+	VPERMW          Z0, Z1, Z0
+	VMOVDQU64       Z0, (AX)
+	ADDQ            $0x10, CX
+	ADDQ            $0x40, AX
+	ADDQ            $0x01, DX
+	DECQ            SI
+	JMP             loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func fp4Groups16Wide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+TEXT ·fp4Groups16Wide(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         tables+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVL         $0x000f000f, DI
+	VPBROADCASTD DI, Z0
+	VPXORD       Z1, Z1, Z1
+	MOVL         $0x00100010, DI
+	VPBROADCASTD DI, Y2
+	VINSERTI64X4 $0x01, Y2, Z1, Z1
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	MOVBQZX      (DX), DI
+	SHLQ         $0x05, DI
+	VPMOVZXBD    (CX), Z3
+	VPSLLD       $0x0c, Z3, Z4
+	VPORD        Z4, Z3, Z3
+	MOVBQZX      1(DX), R8
+	SHLQ         $0x05, R8
+	VMOVDQU64    (BX)(DI*1), Y2
+	VINSERTI64X4 $0x01, (BX)(R8*1), Z2, Z2
+	VPTERNLOGD   $0xea, Z1, Z0, Z3
+	VPERMW       Z2, Z3, Z2
+	VMOVDQU64    Z2, (AX)
+	ADDQ         $0x10, CX
+	ADDQ         $0x40, AX
+	ADDQ         $0x02, DX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func fp4Groups16HighWide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+TEXT ·fp4Groups16HighWide(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         tables+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVL         $0x000f000f, DI
+	VPBROADCASTD DI, Z0
+	VPXORD       Z1, Z1, Z1
+	MOVL         $0x00100010, DI
+	VPBROADCASTD DI, Y2
+	VINSERTI64X4 $0x01, Y2, Z1, Z1
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	MOVBQZX      (DX), DI
+	SHLQ         $0x05, DI
+	VPMOVZXBD    (CX), Z3
+	VPSLLD       $0x10, Z3, Z4
+	VPSRLD       $0x04, Z3, Z3
+	VPORD        Z4, Z3, Z3
+	MOVBQZX      1(DX), R8
+	SHLQ         $0x05, R8
+	VMOVDQU64    (BX)(DI*1), Y2
+	VINSERTI64X4 $0x01, (BX)(R8*1), Z2, Z2
+	VPTERNLOGD   $0xea, Z1, Z0, Z3
+	VPERMW       Z2, Z3, Z2
+	VMOVDQU64    Z2, (AX)
+	ADDQ         $0x10, CX
+	ADDQ         $0x40, AX
+	ADDQ         $0x02, DX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func subtract4Wide(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·subtract4Wide(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         values+16(FP), DX
+	MOVQ         scales+24(FP), BX
+	MOVQ         seconds+32(FP), SI
+	MOVQ         groups+40(FP), DI
+	MOVQ         units+48(FP), R8
+	VMOVUPS      (DX), Z0
+	MOVL         $0x00000001, DX
+	VPBROADCASTD DX, Z1
+	MOVL         $0x00007fff, DX
+	VPBROADCASTD DX, Z2
+	MOVL         $0x00007fc0, DX
+	VPBROADCASTD DX, Z3
+
+group:
+	TESTQ        DI, DI
+	JZ           done
+	VMOVAPS      Z0, Z4
+	VBROADCASTSS (BX), Z5
+	VBROADCASTSS (SI), Z6
+	VSUBPS       Z6, Z4, Z4
+	VMULPS       Z5, Z4, Z4
+	VCMPPS       $0x03, Z4, Z4, K1
+	VPSRLD       $0x10, Z4, Z5
+	VPANDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, Z5
+	VPADDD       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VMOVDQA32    Z3, K1, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z4, Z4
+	MOVQ         R8, DX
+
+unit:
+	VPMOVZXBD (CX), Z5
+	VPSLLD    $0x0c, Z5, Z6
+	VPORD     Z6, Z5, Z5
+	VPERMW    Z4, Z5, Z5
+	VMOVDQU64 Z5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x40, AX
+	DECQ      DX
+	JNZ       unit
+	ADDQ      $0x04, BX
+	ADDQ      $0x04, SI
+	DECQ      DI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func bias4Wide(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·bias4Wide(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         values+16(FP), DX
+	MOVQ         scales+24(FP), BX
+	MOVQ         seconds+32(FP), SI
+	MOVQ         groups+40(FP), DI
+	MOVQ         units+48(FP), R8
+	VMOVUPS      (DX), Z0
+	MOVL         $0x00000001, DX
+	VPBROADCASTD DX, Z1
+	MOVL         $0x00007fff, DX
+	VPBROADCASTD DX, Z2
+	MOVL         $0x00007fc0, DX
+	VPBROADCASTD DX, Z3
+
+group:
+	TESTQ        DI, DI
+	JZ           done
+	VMOVAPS      Z0, Z4
+	VBROADCASTSS (BX), Z5
+	VBROADCASTSS (SI), Z6
+	VMULPS       Z5, Z4, Z4
+	VADDPS       Z6, Z4, Z4
+	VCMPPS       $0x03, Z4, Z4, K1
+	VPSRLD       $0x10, Z4, Z5
+	VPANDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, Z5
+	VPADDD       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VMOVDQA32    Z3, K1, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z4, Z4
+	MOVQ         R8, DX
+
+unit:
+	VPMOVZXBD (CX), Z5
+	VPSLLD    $0x0c, Z5, Z6
+	VPORD     Z6, Z5, Z5
+	VPERMW    Z4, Z5, Z5
+	VMOVDQU64 Z5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x40, AX
+	DECQ      DX
+	JNZ       unit
+	ADDQ      $0x04, BX
+	ADDQ      $0x04, SI
+	DECQ      DI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func multiply4HighWide(dst *byte, src *byte, values *[16]float32, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·multiply4HighWide(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         values+16(FP), DX
+	MOVQ         scales+24(FP), BX
+	MOVQ         seconds+32(FP), SI
+	MOVQ         groups+40(FP), SI
+	MOVQ         units+48(FP), DI
+	VMOVUPS      (DX), Z0
+	MOVL         $0x00000001, DX
+	VPBROADCASTD DX, Z1
+	MOVL         $0x00007fff, DX
+	VPBROADCASTD DX, Z2
+	MOVL         $0x00007fc0, DX
+	VPBROADCASTD DX, Z3
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VMOVAPS      Z0, Z4
+	VBROADCASTSS (BX), Z5
+	VMULPS       Z5, Z4, Z4
+	VCMPPS       $0x03, Z4, Z4, K1
+	VPSRLD       $0x10, Z4, Z5
+	VPANDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, Z5
+	VPADDD       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VMOVDQA32    Z3, K1, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z4, Z4
+	MOVQ         DI, DX
+
+unit:
+	VPMOVZXBD (CX), Z5
+	VPSLLD    $0x10, Z5, Z6
+	VPSRLD    $0x04, Z5, Z5
+	VPORD     Z6, Z5, Z5
+	VPERMW    Z4, Z5, Z5
+	VMOVDQU64 Z5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x40, AX
+	DECQ      DX
+	JNZ       unit
+	ADDQ      $0x04, BX
+	DECQ      SI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func subtract8Wide(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX512F
+TEXT ·subtract8Wide(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         seconds+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVL         $0x00000001, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0x00007fff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0x00007fc0, R8
+	VPBROADCASTD R8, Z2
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS (BX), Z4
+	MOVQ         DI, R8
+
+unit:
+	VPMOVZXBD (CX), Z5
+	VCVTDQ2PS Z5, Z5
+	VSUBPS    Z4, Z5, Z5
+	VMULPS    Z3, Z5, Z5
+	VCMPPS    $0x03, Z5, Z5, K1
+	VPSRLD    $0x10, Z5, Z6
+	VPANDD    Z0, Z6, Z6
+	VPADDD    Z1, Z6, Z6
+	VPADDD    Z6, Z5, Z5
+	VPSRLD    $0x10, Z5, Z5
+	VMOVDQA32 Z2, K1, Z5
+	VPMOVDW   Z5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x20, AX
+	DECQ      R8
+	JNZ       unit
+	ADDQ      $0x04, DX
+	ADDQ      $0x04, BX
+	DECQ      SI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func bias8Wide(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX512F
+TEXT ·bias8Wide(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         seconds+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVL         $0x00000001, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0x00007fff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0x00007fc0, R8
+	VPBROADCASTD R8, Z2
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS (BX), Z4
+	MOVQ         DI, R8
+
+unit:
+	VPMOVZXBD (CX), Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS    Z3, Z5, Z5
+	VADDPS    Z4, Z5, Z5
+	VCMPPS    $0x03, Z5, Z5, K1
+	VPSRLD    $0x10, Z5, Z6
+	VPANDD    Z0, Z6, Z6
+	VPADDD    Z1, Z6, Z6
+	VPADDD    Z6, Z5, Z5
+	VPSRLD    $0x10, Z5, Z5
+	VMOVDQA32 Z2, K1, Z5
+	VPMOVDW   Z5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x20, AX
+	DECQ      R8
+	JNZ       unit
+	ADDQ      $0x04, DX
+	ADDQ      $0x04, BX
+	DECQ      SI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func signed8Wide(dst *byte, codes *byte, scales *float32, seconds *float32, groups int, units int)
+// Requires: AVX, AVX512F
+TEXT ·signed8Wide(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         seconds+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	MOVQ         units+40(FP), DI
+	MOVL         $0x00000001, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0x00007fff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0x00007fc0, R8
+	VPBROADCASTD R8, Z2
+
+group:
+	TESTQ        SI, SI
+	JZ           done
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS (BX), Z4
+	MOVQ         DI, R8
+
+unit:
+	VPMOVSXBD (CX), Z5
+	VCVTDQ2PS Z5, Z5
+	VSUBPS    Z4, Z5, Z5
+	VMULPS    Z3, Z5, Z5
+	VCMPPS    $0x03, Z5, Z5, K1
+	VPSRLD    $0x10, Z5, Z6
+	VPANDD    Z0, Z6, Z6
+	VPADDD    Z1, Z6, Z6
+	VPADDD    Z6, Z5, Z5
+	VPSRLD    $0x10, Z5, Z5
+	VMOVDQA32 Z2, K1, Z5
+	VPMOVDW   Z5, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x20, AX
+	DECQ      R8
+	JNZ       unit
+	ADDQ      $0x04, DX
+	ADDQ      $0x04, BX
+	DECQ      SI
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func buildTableWide(table *[512]byte, values *[256]float32, zero float32, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·buildTableWide(SB), NOSPLIT, $0-24
+	MOVQ         table+0(FP), AX
+	MOVQ         values+8(FP), CX
+	VBROADCASTSS zero+16(FP), Z0
+	VBROADCASTSS scale+20(FP), Z1
+	MOVL         $0x00000001, DX
+	VPBROADCASTD DX, Z2
+	MOVL         $0x00007fff, DX
+	VPBROADCASTD DX, Z3
+	MOVL         $0x00007fc0, DX
+	VPBROADCASTD DX, Z4
+	VMOVUPS      (CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, (AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 256(AX)
+	VMOVUPS      64(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 16(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 272(AX)
+	VMOVUPS      128(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 32(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 288(AX)
+	VMOVUPS      192(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 48(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 304(AX)
+	VMOVUPS      256(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 64(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 320(AX)
+	VMOVUPS      320(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 80(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 336(AX)
+	VMOVUPS      384(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 96(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 352(AX)
+	VMOVUPS      448(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 112(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 368(AX)
+	VMOVUPS      512(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 128(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 384(AX)
+	VMOVUPS      576(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 144(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 400(AX)
+	VMOVUPS      640(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 160(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 416(AX)
+	VMOVUPS      704(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 176(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 432(AX)
+	VMOVUPS      768(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 192(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 448(AX)
+	VMOVUPS      832(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 208(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 464(AX)
+	VMOVUPS      896(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z6
+	VPANDD       Z2, Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPADDD       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 224(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 480(AX)
+	VMOVUPS      960(CX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPSRLD       $0x10, Z5, Z0
+	VPANDD       Z2, Z0, Z0
+	VPADDD       Z3, Z0, Z0
+	VPADDD       Z0, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VMOVDQA32    Z4, K1, Z5
+	VPMOVDB      Z5, 240(AX)
+	VPSRLD       $0x08, Z5, Z5
+	VPMOVDB      Z5, 496(AX)
+	VZEROUPPER
+	RET
+
+// func lookupTablesWide(dst *byte, src *byte, tables *[512]byte, n int, blocks int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VBMI, BMI2
+TEXT ·lookupTablesWide(SB), NOSPLIT, $0-40
+	MOVQ      dst+0(FP), AX
+	MOVQ      src+8(FP), CX
+	MOVQ      tables+16(FP), DX
+	MOVQ      n+24(FP), BX
+	MOVQ      blocks+32(FP), SI
+	VMOVDQU64 order8<>+0(SB), Z0
+	MOVQ      BX, R8
+	ANDQ      $0x3f, R8
+	MOVQ      $-1, DI
+	BZHIQ     R8, DI, DI
+	KMOVQ     DI, K1
+	KMOVQ     DI, K2
+	KSHIFTRQ  $0x20, K1, K3
+
+block:
+	TESTQ     SI, SI
+	JZ        done
+	VMOVDQU64 (DX), Z1
+	VMOVDQU64 64(DX), Z2
+	VMOVDQU64 128(DX), Z3
+	VMOVDQU64 192(DX), Z4
+	VMOVDQU64 256(DX), Z5
+	VMOVDQU64 320(DX), Z6
+	VMOVDQU64 384(DX), Z7
+	VMOVDQU64 448(DX), Z8
+	ADDQ      $+512, DX
+	MOVQ      BX, DI
+
+loop:
+	CMPQ       DI, $0x40
+	JLT        tail
+	VMOVDQU64  (CX), Z9
+	VPERMQ     Z9, Z0, Z9
+	VPMOVB2M   Z9, K4
+	VMOVDQA64  Z9, Z10
+	VMOVDQA64  Z9, Z11
+	VPERMI2B   Z2, Z1, Z10
+	VPERMI2B   Z4, Z3, Z11
+	VMOVDQU8   Z11, K4, Z10
+	VMOVDQA64  Z9, Z11
+	VMOVDQA64  Z9, Z9
+	VPERMI2B   Z6, Z5, Z11
+	VPERMI2B   Z8, Z7, Z9
+	VMOVDQU8   Z9, K4, Z11
+	VPUNPCKLBW Z11, Z10, Z9
+	VPUNPCKHBW Z11, Z10, Z10
+	VMOVDQU64  Z9, (AX)
+	VMOVDQU64  Z10, 64(AX)
+	ADDQ       $+64, CX
+	ADDQ       $+128, AX
+	SUBQ       $+64, DI
+	JMP        loop
+
+tail:
+	TESTQ      DI, DI
+	JZ         next
+	VMOVDQU8.Z (CX), K1, Z9
+	VPERMQ     Z9, Z0, Z9
+	VPMOVB2M   Z9, K4
+	VMOVDQA64  Z9, Z10
+	VMOVDQA64  Z9, Z11
+	VPERMI2B   Z2, Z1, Z10
+	VPERMI2B   Z4, Z3, Z11
+	VMOVDQU8   Z11, K4, Z10
+	VMOVDQA64  Z9, Z1
+	VMOVDQA64  Z9, Z2
+	VPERMI2B   Z6, Z5, Z1
+	VPERMI2B   Z8, Z7, Z2
+	VMOVDQU8   Z2, K4, Z1
+	VPUNPCKLBW Z1, Z10, Z2
+	VPUNPCKHBW Z1, Z10, Z1
+	VMOVDQU16  Z2, K2, (AX)
+	VMOVDQU16  Z1, K3, 64(AX)
+	ADDQ       DI, CX
+	LEAQ       (AX)(DI*2), AX
+
+next:
+	DECQ SI
+	JMP  block
+
+done:
+	VZEROUPPER
+	RET
+
+DATA order8<>+0(SB)/2, $0x0000
+DATA order8<>+2(SB)/2, $0x0000
+DATA order8<>+4(SB)/2, $0x0000
+DATA order8<>+6(SB)/2, $0x0000
+DATA order8<>+8(SB)/2, $0x0004
+DATA order8<>+10(SB)/2, $0x0000
+DATA order8<>+12(SB)/2, $0x0000
+DATA order8<>+14(SB)/2, $0x0000
+DATA order8<>+16(SB)/2, $0x0001
+DATA order8<>+18(SB)/2, $0x0000
+DATA order8<>+20(SB)/2, $0x0000
+DATA order8<>+22(SB)/2, $0x0000
+DATA order8<>+24(SB)/2, $0x0005
+DATA order8<>+26(SB)/2, $0x0000
+DATA order8<>+28(SB)/2, $0x0000
+DATA order8<>+30(SB)/2, $0x0000
+DATA order8<>+32(SB)/2, $0x0002
+DATA order8<>+34(SB)/2, $0x0000
+DATA order8<>+36(SB)/2, $0x0000
+DATA order8<>+38(SB)/2, $0x0000
+DATA order8<>+40(SB)/2, $0x0006
+DATA order8<>+42(SB)/2, $0x0000
+DATA order8<>+44(SB)/2, $0x0000
+DATA order8<>+46(SB)/2, $0x0000
+DATA order8<>+48(SB)/2, $0x0003
+DATA order8<>+50(SB)/2, $0x0000
+DATA order8<>+52(SB)/2, $0x0000
+DATA order8<>+54(SB)/2, $0x0000
+DATA order8<>+56(SB)/2, $0x0007
+DATA order8<>+58(SB)/2, $0x0000
+DATA order8<>+60(SB)/2, $0x0000
+DATA order8<>+62(SB)/2, $0x0000
+GLOBL order8<>(SB), RODATA|NOPTR, $64
+
+// func e4m3Groups32Wide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·e4m3Groups32Wide(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         tables+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVL         $0x00070007, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0x00080008, DI
+	VPBROADCASTD DI, Z1
+	MOVL         $0x00780078, DI
+	VPBROADCASTD DI, Z2
+	MOVL         $0x007f007f, DI
+	VPBROADCASTD DI, Z3
+	MOVL         $0x80008000, DI
+	VPBROADCASTD DI, Z4
+	MOVL         $0x7fc07fc0, DI
+	VPBROADCASTD DI, Z5
+
+loop:
+	TESTQ           SI, SI
+	JZ              done
+	MOVBQZX         (DX), DI
+	SHLQ            $0x05, DI
+	VBROADCASTI64X4 (BX)(DI*1), Z6
+	VPMOVZXBW       (CX), Z7
+	VPTESTNMW       Z2, Z7, K1
+	VPANDD          Z3, Z7, Z8
+	VPCMPEQW        Z3, Z8, K2
+	VPANDD          Z0, Z7, Z8
+	VPADDW          Z1, Z8, K1, Z8
+	VPERMW          Z6, Z8, Z6
+	VPANDD          Z2, Z7, Z8
+	VPSLLW          $0x04, Z8, Z8
+	VPADDW          Z8, Z6, Z6
+	VPSLLW          $0x08, Z7, Z7
+	VPTERNLOGD      $0x78, Z4, Z7, Z6
+	VMOVDQU16       Z5, K2, Z6
+	VMOVDQU64       Z6, (AX)
+	ADDQ            $0x20, CX
+	ADDQ            $0x40, AX
+	INCQ            DX
+	DECQ            SI
+	JMP             loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func unpackBitsWide(dst *byte, src *byte, n int, bits int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VBMI, BMI2
+TEXT ·unpackBitsWide(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         bits+24(FP), BX
+	MOVQ         BX, SI
+	SHLQ         $0x03, SI
+	MOVQ         $-1, DI
+	BZHIQ        SI, DI, DI
+	KMOVQ        DI, K1
+	VMOVDQU64    bytePlaces<>+0(SB), Z0
+	VMOVDQU64    qwordNumbers<>+0(SB), Z1
+	VPBROADCASTW BX, Z2
+	VPSRLW       $0x08, Z1, Z3
+	VPMULLW      Z2, Z3, Z3
+	VPSLLW       $0x08, Z3, Z3
+	VPSLLW       $0x08, Z1, Z1
+	VPSRLW       $0x08, Z1, Z1
+	VPMULLW      Z2, Z1, Z1
+	VPORD        Z3, Z1, Z1
+	VPSRLW       $0x08, Z0, Z4
+	VPMULLW      Z2, Z4, Z4
+	VPSLLW       $0x08, Z4, Z4
+	VPSLLW       $0x08, Z0, Z3
+	VPSRLW       $0x08, Z3, Z3
+	VPMULLW      Z2, Z3, Z3
+	VPORD        Z4, Z3, Z2
+	VPADDB       Z1, Z0, Z0
+	MOVL         $-1, DI
+	BZHIL        BX, DI, DI
+	VPBROADCASTB DI, Z1
+
+loop:
+	TESTQ          DX, DX
+	JZ             done
+	VMOVDQU8.Z     (CX), K1, Z3
+	VPERMB         Z3, Z0, Z3
+	VPMULTISHIFTQB Z3, Z2, Z3
+	VPANDD         Z1, Z3, Z3
+	VMOVDQU64      Z3, (AX)
+	ADDQ           SI, CX
+	ADDQ           $+64, AX
+	DECQ           DX
+	JMP            loop
+
+done:
+	VZEROUPPER
+	RET
+
+DATA bytePlaces<>+0(SB)/2, $0x0100
+DATA bytePlaces<>+2(SB)/2, $0x0302
+DATA bytePlaces<>+4(SB)/2, $0x0504
+DATA bytePlaces<>+6(SB)/2, $0x0706
+DATA bytePlaces<>+8(SB)/2, $0x0100
+DATA bytePlaces<>+10(SB)/2, $0x0302
+DATA bytePlaces<>+12(SB)/2, $0x0504
+DATA bytePlaces<>+14(SB)/2, $0x0706
+DATA bytePlaces<>+16(SB)/2, $0x0100
+DATA bytePlaces<>+18(SB)/2, $0x0302
+DATA bytePlaces<>+20(SB)/2, $0x0504
+DATA bytePlaces<>+22(SB)/2, $0x0706
+DATA bytePlaces<>+24(SB)/2, $0x0100
+DATA bytePlaces<>+26(SB)/2, $0x0302
+DATA bytePlaces<>+28(SB)/2, $0x0504
+DATA bytePlaces<>+30(SB)/2, $0x0706
+DATA bytePlaces<>+32(SB)/2, $0x0100
+DATA bytePlaces<>+34(SB)/2, $0x0302
+DATA bytePlaces<>+36(SB)/2, $0x0504
+DATA bytePlaces<>+38(SB)/2, $0x0706
+DATA bytePlaces<>+40(SB)/2, $0x0100
+DATA bytePlaces<>+42(SB)/2, $0x0302
+DATA bytePlaces<>+44(SB)/2, $0x0504
+DATA bytePlaces<>+46(SB)/2, $0x0706
+DATA bytePlaces<>+48(SB)/2, $0x0100
+DATA bytePlaces<>+50(SB)/2, $0x0302
+DATA bytePlaces<>+52(SB)/2, $0x0504
+DATA bytePlaces<>+54(SB)/2, $0x0706
+DATA bytePlaces<>+56(SB)/2, $0x0100
+DATA bytePlaces<>+58(SB)/2, $0x0302
+DATA bytePlaces<>+60(SB)/2, $0x0504
+DATA bytePlaces<>+62(SB)/2, $0x0706
+GLOBL bytePlaces<>(SB), RODATA|NOPTR, $64
+
+DATA qwordNumbers<>+0(SB)/2, $0x0000
+DATA qwordNumbers<>+2(SB)/2, $0x0000
+DATA qwordNumbers<>+4(SB)/2, $0x0000
+DATA qwordNumbers<>+6(SB)/2, $0x0000
+DATA qwordNumbers<>+8(SB)/2, $0x0101
+DATA qwordNumbers<>+10(SB)/2, $0x0101
+DATA qwordNumbers<>+12(SB)/2, $0x0101
+DATA qwordNumbers<>+14(SB)/2, $0x0101
+DATA qwordNumbers<>+16(SB)/2, $0x0202
+DATA qwordNumbers<>+18(SB)/2, $0x0202
+DATA qwordNumbers<>+20(SB)/2, $0x0202
+DATA qwordNumbers<>+22(SB)/2, $0x0202
+DATA qwordNumbers<>+24(SB)/2, $0x0303
+DATA qwordNumbers<>+26(SB)/2, $0x0303
+DATA qwordNumbers<>+28(SB)/2, $0x0303
+DATA qwordNumbers<>+30(SB)/2, $0x0303
+DATA qwordNumbers<>+32(SB)/2, $0x0404
+DATA qwordNumbers<>+34(SB)/2, $0x0404
+DATA qwordNumbers<>+36(SB)/2, $0x0404
+DATA qwordNumbers<>+38(SB)/2, $0x0404
+DATA qwordNumbers<>+40(SB)/2, $0x0505
+DATA qwordNumbers<>+42(SB)/2, $0x0505
+DATA qwordNumbers<>+44(SB)/2, $0x0505
+DATA qwordNumbers<>+46(SB)/2, $0x0505
+DATA qwordNumbers<>+48(SB)/2, $0x0606
+DATA qwordNumbers<>+50(SB)/2, $0x0606
+DATA qwordNumbers<>+52(SB)/2, $0x0606
+DATA qwordNumbers<>+54(SB)/2, $0x0606
+DATA qwordNumbers<>+56(SB)/2, $0x0707
+DATA qwordNumbers<>+58(SB)/2, $0x0707
+DATA qwordNumbers<>+60(SB)/2, $0x0707
+DATA qwordNumbers<>+62(SB)/2, $0x0707
+GLOBL qwordNumbers<>(SB), RODATA|NOPTR, $64
+
+// func castSinglesWide(dst *byte, src *byte, n int)
+// Requires: AVX, AVX512F
+TEXT ·castSinglesWide(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVL         $0x00000001, BX
+	VPBROADCASTD BX, Z0
+	MOVL         $0x00007fff, BX
+	VPBROADCASTD BX, Z1
+	MOVL         $0x00007fc0, BX
+	VPBROADCASTD BX, Z2
+
+loop:
+	TESTQ     DX, DX
+	JZ        done
+	VMOVUPS   (CX), Z3
+	VCMPPS    $0x03, Z3, Z3, K1
+	VPSRLD    $0x10, Z3, Z4
+	VPANDD    Z0, Z4, Z4
+	VPADDD    Z1, Z4, Z4
+	VPADDD    Z4, Z3, Z3
+	VPSRLD    $0x10, Z3, Z3
+	VMOVDQA32 Z2, K1, Z3
+	VPMOVDW   Z3, (AX)
+	ADDQ      $0x40, CX
+	ADDQ      $0x20, AX
+	DECQ      DX
+	JMP       loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func castHalvesWide(dst *byte, src *byte, n int)
+// Requires: AVX, AVX512F
+TEXT ·castHalvesWide(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVL         $0x00000001, BX
+	VPBROADCASTD BX, Z0
+	MOVL         $0x00007fff, BX
+	VPBROADCASTD BX, Z1
+	MOVL         $0x00007fc0, BX
+	VPBROADCASTD BX, Z2
+
+loop:
+	TESTQ     DX, DX
+	JZ        done
+	VCVTPH2PS (CX), Z3
+	VCMPPS    $0x03, Z3, Z3, K1
+	VPSRLD    $0x10, Z3, Z4
+	VPANDD    Z0, Z4, Z4
+	VPADDD    Z1, Z4, Z4
+	VPADDD    Z4, Z3, Z3
+	VPSRLD    $0x10, Z3, Z3
+	VMOVDQA32 Z2, K1, Z3
+	VPMOVDW   Z3, (AX)
+	ADDQ      $0x20, CX
+	ADDQ      $0x20, AX
+	DECQ      DX
+	JMP       loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func encodeORT16Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL
+TEXT ·encodeORT16Wide(SB), NOSPLIT, $128-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	XORL         DI, DI
+	MOVL         $0x7fff7fff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0xffff0000, R8
+	VPBROADCASTD R8, Z2
+	MOVL         $0x3f000000, R8
+	VPBROADCASTD R8, Z3
+	MOVL         $0x3f800000, R8
+	VPBROADCASTD R8, Z4
+	MOVL         $0x41700000, R8
+	VPBROADCASTD R8, Z5
+	MOVL         $0x41000000, R8
+	VPBROADCASTD R8, Z6
+	MOVL         $0x00000000, R8
+	VPBROADCASTD R8, Z6
+	MOVL         $0x0000ff00, R8
+	KMOVW        R8, K1
+
+loop:
+	TESTQ         SI, SI
+	JZ            done
+	VMOVDQU64     (CX), Z7
+	VPSRAW        $0x0f, Z7, Z8
+	VPTERNLOGD    $0x78, Z0, Z8, Z7
+	VMOVDQU64     64(CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VMOVDQU64     128(CX), Z9
+	VPSRAW        $0x0f, Z9, Z10
+	VPTERNLOGD    $0x78, Z0, Z10, Z9
+	VMOVDQU64     192(CX), Z10
+	VPSRAW        $0x0f, Z10, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z10
+	VMOVDQU64     256(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VMOVDQU64     320(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VMOVDQU64     384(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VMOVDQU64     448(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VPUNPCKLQDQ   Z9, Z7, Z15
+	VPUNPCKHQDQ   Z9, Z7, Z7
+	VPMINSW       Z15, Z7, Z15
+	VPUNPCKLQDQ   Z13, Z11, Z7
+	VPUNPCKHQDQ   Z13, Z11, Z9
+	VPMINSW       Z7, Z9, Z7
+	VSHUFPS       $0x88, Z7, Z15, Z9
+	VSHUFPS       $0xdd, Z7, Z15, Z7
+	VPMINSW       Z9, Z7, Z9
+	VPUNPCKLQDQ   Z10, Z8, Z7
+	VPUNPCKHQDQ   Z10, Z8, Z8
+	VPMINSW       Z7, Z8, Z7
+	VPUNPCKLQDQ   Z14, Z12, Z8
+	VPUNPCKHQDQ   Z14, Z12, Z10
+	VPMINSW       Z8, Z10, Z8
+	VSHUFPS       $0x88, Z8, Z7, Z10
+	VSHUFPS       $0xdd, Z8, Z7, Z7
+	VPMINSW       Z10, Z7, Z10
+	VPSRLD        $0x10, Z9, Z7
+	VPMINSW       Z7, Z9, Z9
+	VPSLLD        $0x10, Z10, Z7
+	VPMINSW       Z7, Z10, Z10
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K2
+	VMOVDQU16     Z10, K2, Z9
+	VMOVDQU64     (CX), Z7
+	VPSRAW        $0x0f, Z7, Z8
+	VPTERNLOGD    $0x78, Z0, Z8, Z7
+	VPXORD        Z1, Z7, Z7
+	VMOVDQU64     64(CX), Z8
+	VPSRAW        $0x0f, Z8, Z10
+	VPTERNLOGD    $0x78, Z0, Z10, Z8
+	VPXORD        Z1, Z8, Z8
+	VMOVDQU64     128(CX), Z10
+	VPSRAW        $0x0f, Z10, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z10
+	VPXORD        Z1, Z10, Z10
+	VMOVDQU64     192(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VPXORD        Z1, Z11, Z11
+	VMOVDQU64     256(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VPXORD        Z1, Z12, Z12
+	VMOVDQU64     320(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VPXORD        Z1, Z13, Z13
+	VMOVDQU64     384(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VPXORD        Z1, Z14, Z14
+	VMOVDQU64     448(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VPXORD        Z1, Z15, Z15
+	VPUNPCKLQDQ   Z10, Z7, Z16
+	VPUNPCKHQDQ   Z10, Z7, Z7
+	VPMINSW       Z16, Z7, Z16
+	VPUNPCKLQDQ   Z14, Z12, Z7
+	VPUNPCKHQDQ   Z14, Z12, Z10
+	VPMINSW       Z7, Z10, Z7
+	VSHUFPS       $0x88, Z7, Z16, Z10
+	VSHUFPS       $0xdd, Z7, Z16, Z7
+	VPMINSW       Z10, Z7, Z10
+	VPUNPCKLQDQ   Z11, Z8, Z7
+	VPUNPCKHQDQ   Z11, Z8, Z8
+	VPMINSW       Z7, Z8, Z7
+	VPUNPCKLQDQ   Z15, Z13, Z8
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z8, Z11, Z8
+	VSHUFPS       $0x88, Z8, Z7, Z11
+	VSHUFPS       $0xdd, Z8, Z7, Z7
+	VPMINSW       Z11, Z7, Z11
+	VPSRLD        $0x10, Z10, Z7
+	VPMINSW       Z7, Z10, Z10
+	VPSLLD        $0x10, Z11, Z7
+	VPMINSW       Z7, Z11, Z11
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K2
+	VMOVDQU16     Z11, K2, Z10
+	VSHUFI64X2    $0x88, Z10, Z9, Z7
+	VSHUFI64X2    $0xdd, Z10, Z9, Z8
+	VPMINSW       Z7, Z8, Z7
+	VMOVDQU64     blocksInPairs<>+0(SB), Z8
+	VPERMW        Z7, Z8, Z7
+	VEXTRACTI64X4 $0x01, Z7, Y8
+	VPXORD        Y1, Y8, Y8
+	MOVL          $0x807f807f, R8
+	VPBROADCASTD  R8, Y9
+	VPCMPW        $0x02, Y9, Y7, K2
+	KMOVD         K2, R8
+	ORL           R8, DI
+	MOVL          $0x7f807f80, R8
+	VPBROADCASTD  R8, Y9
+	VPCMPW        $0x05, Y9, Y8, K2
+	KMOVD         K2, R8
+	ORL           R8, DI
+	VPSRAW        $0x0f, Y7, Y9
+	VPTERNLOGD    $0x78, Y0, Y9, Y7
+	VPMOVZXWD     Y7, Z7
+	VPSLLD        $0x10, Z7, Z7
+	VPSRAW        $0x0f, Y8, Y9
+	VPTERNLOGD    $0x78, Y0, Y9, Y8
+	VPMOVZXWD     Y8, Z8
+	VPSLLD        $0x10, Z8, Z8
+	VMINPS        Z6, Z7, Z7
+	VMAXPS        Z6, Z8, Z8
+	VSUBPS        Z7, Z8, Z8
+	VDIVPS        Z5, Z8, Z8
+	VDIVPS        Z8, Z7, Z7
+	VSUBPS        Z7, Z6, Z7
+	VCMPPS        $0x00, Z6, Z8, K2
+	VMOVAPS       Z6, K2, Z7
+	VMAXPS        Z6, Z7, Z7
+	VMINPS        Z5, Z7, Z7
+	VADDPS.RZ_SAE Z3, Z7, Z7
+	VCVTTPS2DQ    Z7, Z7
+	VPMOVDB       Z7, (BX)
+	VCVTDQ2PS     Z7, Z7
+	VCVTPS2PH     $0x00, Z8, Y8
+	VMOVDQU64     Y8, (DX)
+	VCVTPH2PS     Y8, Z9
+	MOVL          $0x7c007c00, R8
+	VPBROADCASTD  R8, Y10
+	VPANDD        Y10, Y8, Y8
+	VPCMPEQW      Y10, Y8, K2
+	KMOVD         K2, R8
+	ORL           R8, DI
+	VDIVPS        Z9, Z4, Z8
+	VCMPPS        $0x00, Z6, Z9, K2
+	VMOVAPS       Z6, K2, Z8
+	VMOVUPS       Z8, (SP)
+	VMOVUPS       Z7, 64(SP)
+	TESTQ         AX, AX
+	JZ            scalesOnly
+	XORQ          R8, R8
+	MOVQ          CX, R9
+
+quantize:
+	VBROADCASTSS  (SP)(R8*4), Z7
+	VBROADCASTSS  64(SP)(R8*4), Z8
+	VBROADCASTSS  4(SP)(R8*4), K1, Z7
+	VBROADCASTSS  68(SP)(R8*4), K1, Z8
+	VPSLLD        $0x10, (R9), Z9
+	VPANDD        (R9), Z2, Z10
+	VMULPS        Z7, Z9, Z9
+	VADDPS        Z8, Z9, Z9
+	VMAXPS        Z6, Z9, Z9
+	VMINPS        Z5, Z9, Z9
+	VADDPS.RZ_SAE Z3, Z9, Z9
+	VCVTTPS2DQ    Z9, Z9
+	VMULPS        Z7, Z10, Z10
+	VADDPS        Z8, Z10, Z10
+	VMAXPS        Z6, Z10, Z10
+	VMINPS        Z5, Z10, Z10
+	VADDPS.RZ_SAE Z3, Z10, Z10
+	VCVTTPS2DQ    Z10, Z10
+	VPSLLD        $0x04, Z10, Z10
+	VPORD         Z10, Z9, Z9
+	VPMOVDB       Z9, (AX)
+	ADDQ          $+64, R9
+	ADDQ          $+16, AX
+	ADDQ          $0x02, R8
+	CMPQ          R8, $0x10
+	JLT           quantize
+
+scalesOnly:
+	ADDQ $+512, CX
+	ADDQ $0x20, DX
+	ADDQ $0x10, BX
+	DECQ SI
+	JMP  loop
+
+done:
+	XORL  AX, AX
+	TESTL DI, DI
+	JZ    good
+	MOVL  $0x00007f80, AX
+
+good:
+	MOVL AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+DATA blocksInPairs<>+0(SB)/2, $0x0000
+DATA blocksInPairs<>+2(SB)/2, $0x0008
+DATA blocksInPairs<>+4(SB)/2, $0x0001
+DATA blocksInPairs<>+6(SB)/2, $0x0009
+DATA blocksInPairs<>+8(SB)/2, $0x0002
+DATA blocksInPairs<>+10(SB)/2, $0x000a
+DATA blocksInPairs<>+12(SB)/2, $0x0003
+DATA blocksInPairs<>+14(SB)/2, $0x000b
+DATA blocksInPairs<>+16(SB)/2, $0x0004
+DATA blocksInPairs<>+18(SB)/2, $0x000c
+DATA blocksInPairs<>+20(SB)/2, $0x0005
+DATA blocksInPairs<>+22(SB)/2, $0x000d
+DATA blocksInPairs<>+24(SB)/2, $0x0006
+DATA blocksInPairs<>+26(SB)/2, $0x000e
+DATA blocksInPairs<>+28(SB)/2, $0x0007
+DATA blocksInPairs<>+30(SB)/2, $0x000f
+DATA blocksInPairs<>+32(SB)/2, $0x0010
+DATA blocksInPairs<>+34(SB)/2, $0x0018
+DATA blocksInPairs<>+36(SB)/2, $0x0011
+DATA blocksInPairs<>+38(SB)/2, $0x0019
+DATA blocksInPairs<>+40(SB)/2, $0x0012
+DATA blocksInPairs<>+42(SB)/2, $0x001a
+DATA blocksInPairs<>+44(SB)/2, $0x0013
+DATA blocksInPairs<>+46(SB)/2, $0x001b
+DATA blocksInPairs<>+48(SB)/2, $0x0014
+DATA blocksInPairs<>+50(SB)/2, $0x001c
+DATA blocksInPairs<>+52(SB)/2, $0x0015
+DATA blocksInPairs<>+54(SB)/2, $0x001d
+DATA blocksInPairs<>+56(SB)/2, $0x0016
+DATA blocksInPairs<>+58(SB)/2, $0x001e
+DATA blocksInPairs<>+60(SB)/2, $0x0017
+DATA blocksInPairs<>+62(SB)/2, $0x001f
+GLOBL blocksInPairs<>(SB), RODATA|NOPTR, $64
+
+// func encodeORT32Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL
+TEXT ·encodeORT32Wide(SB), NOSPLIT, $128-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	XORL         DI, DI
+	MOVL         $0x7fff7fff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0xffff0000, R8
+	VPBROADCASTD R8, Z2
+	MOVL         $0x3f000000, R8
+	VPBROADCASTD R8, Z3
+	MOVL         $0x3f800000, R8
+	VPBROADCASTD R8, Z4
+	MOVL         $0x41700000, R8
+	VPBROADCASTD R8, Z5
+	MOVL         $0x41000000, R8
+	VPBROADCASTD R8, Z6
+	MOVL         $0x00000000, R8
+	VPBROADCASTD R8, Z6
+
+loop:
+	TESTQ         SI, SI
+	JZ            done
+	VMOVDQU64     (CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMINSW       Y9, Y8, Y7
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMAXSW       Y9, Y8, Y8
+	VPXORD        Y1, Y8, Y8
+	VINSERTI64X4  $0x01, Y8, Z7, Z8
+	VMOVDQU64     64(CX), Z9
+	VPSRAW        $0x0f, Z9, Z10
+	VPTERNLOGD    $0x78, Z0, Z10, Z9
+	VEXTRACTI64X4 $0x01, Z9, Y10
+	VPMINSW       Y10, Y9, Y7
+	VEXTRACTI64X4 $0x01, Z9, Y10
+	VPMAXSW       Y10, Y9, Y9
+	VPXORD        Y1, Y9, Y9
+	VINSERTI64X4  $0x01, Y9, Z7, Z9
+	VMOVDQU64     128(CX), Z10
+	VPSRAW        $0x0f, Z10, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z10
+	VEXTRACTI64X4 $0x01, Z10, Y11
+	VPMINSW       Y11, Y10, Y7
+	VEXTRACTI64X4 $0x01, Z10, Y11
+	VPMAXSW       Y11, Y10, Y10
+	VPXORD        Y1, Y10, Y10
+	VINSERTI64X4  $0x01, Y10, Z7, Z10
+	VMOVDQU64     192(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMINSW       Y12, Y11, Y7
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMAXSW       Y12, Y11, Y11
+	VPXORD        Y1, Y11, Y11
+	VINSERTI64X4  $0x01, Y11, Z7, Z11
+	VMOVDQU64     256(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMINSW       Y13, Y12, Y7
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMAXSW       Y13, Y12, Y12
+	VPXORD        Y1, Y12, Y12
+	VINSERTI64X4  $0x01, Y12, Z7, Z12
+	VMOVDQU64     320(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMINSW       Y14, Y13, Y7
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMAXSW       Y14, Y13, Y13
+	VPXORD        Y1, Y13, Y13
+	VINSERTI64X4  $0x01, Y13, Z7, Z13
+	VMOVDQU64     384(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMINSW       Y15, Y14, Y7
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMAXSW       Y15, Y14, Y14
+	VPXORD        Y1, Y14, Y14
+	VINSERTI64X4  $0x01, Y14, Z7, Z14
+	VMOVDQU64     448(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMINSW       Y16, Y15, Y7
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMAXSW       Y16, Y15, Y15
+	VPXORD        Y1, Y15, Y15
+	VINSERTI64X4  $0x01, Y15, Z7, Z15
+	VPUNPCKLQDQ   Z10, Z8, Z16
+	VPUNPCKHQDQ   Z10, Z8, Z8
+	VPMINSW       Z16, Z8, Z16
+	VPUNPCKLQDQ   Z14, Z12, Z8
+	VPUNPCKHQDQ   Z14, Z12, Z10
+	VPMINSW       Z8, Z10, Z8
+	VSHUFPS       $0x88, Z8, Z16, Z10
+	VSHUFPS       $0xdd, Z8, Z16, Z8
+	VPMINSW       Z10, Z8, Z10
+	VPUNPCKLQDQ   Z11, Z9, Z8
+	VPUNPCKHQDQ   Z11, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z15, Z13, Z9
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z9, Z11, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z11
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z11, Z8, Z11
+	VPSRLD        $0x10, Z10, Z8
+	VPMINSW       Z8, Z10, Z10
+	VPSLLD        $0x10, Z11, Z8
+	VPMINSW       Z8, Z11, Z11
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K1
+	VMOVDQU16     Z11, K1, Z10
+	VMOVDQU64     512(CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMINSW       Y9, Y8, Y7
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMAXSW       Y9, Y8, Y8
+	VPXORD        Y1, Y8, Y8
+	VINSERTI64X4  $0x01, Y8, Z7, Z8
+	VMOVDQU64     576(CX), Z9
+	VPSRAW        $0x0f, Z9, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z9
+	VEXTRACTI64X4 $0x01, Z9, Y11
+	VPMINSW       Y11, Y9, Y7
+	VEXTRACTI64X4 $0x01, Z9, Y11
+	VPMAXSW       Y11, Y9, Y9
+	VPXORD        Y1, Y9, Y9
+	VINSERTI64X4  $0x01, Y9, Z7, Z9
+	VMOVDQU64     640(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMINSW       Y12, Y11, Y7
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMAXSW       Y12, Y11, Y11
+	VPXORD        Y1, Y11, Y11
+	VINSERTI64X4  $0x01, Y11, Z7, Z11
+	VMOVDQU64     704(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMINSW       Y13, Y12, Y7
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMAXSW       Y13, Y12, Y12
+	VPXORD        Y1, Y12, Y12
+	VINSERTI64X4  $0x01, Y12, Z7, Z12
+	VMOVDQU64     768(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMINSW       Y14, Y13, Y7
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMAXSW       Y14, Y13, Y13
+	VPXORD        Y1, Y13, Y13
+	VINSERTI64X4  $0x01, Y13, Z7, Z13
+	VMOVDQU64     832(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMINSW       Y15, Y14, Y7
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMAXSW       Y15, Y14, Y14
+	VPXORD        Y1, Y14, Y14
+	VINSERTI64X4  $0x01, Y14, Z7, Z14
+	VMOVDQU64     896(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMINSW       Y16, Y15, Y7
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMAXSW       Y16, Y15, Y15
+	VPXORD        Y1, Y15, Y15
+	VINSERTI64X4  $0x01, Y15, Z7, Z15
+	VMOVDQU64     960(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMINSW       Y17, Y16, Y7
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMAXSW       Y17, Y16, Y16
+	VPXORD        Y1, Y16, Y16
+	VINSERTI64X4  $0x01, Y16, Z7, Z16
+	VPUNPCKLQDQ   Z11, Z8, Z17
+	VPUNPCKHQDQ   Z11, Z8, Z8
+	VPMINSW       Z17, Z8, Z17
+	VPUNPCKLQDQ   Z15, Z13, Z8
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z8, Z11, Z8
+	VSHUFPS       $0x88, Z8, Z17, Z11
+	VSHUFPS       $0xdd, Z8, Z17, Z8
+	VPMINSW       Z11, Z8, Z11
+	VPUNPCKLQDQ   Z12, Z9, Z8
+	VPUNPCKHQDQ   Z12, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z16, Z14, Z9
+	VPUNPCKHQDQ   Z16, Z14, Z12
+	VPMINSW       Z9, Z12, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z12
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z12, Z8, Z12
+	VPSRLD        $0x10, Z11, Z8
+	VPMINSW       Z8, Z11, Z11
+	VPSLLD        $0x10, Z12, Z8
+	VPMINSW       Z8, Z12, Z12
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K1
+	VMOVDQU16     Z12, K1, Z11
+	VSHUFI64X2    $0x88, Z11, Z10, Z8
+	VSHUFI64X2    $0xdd, Z11, Z10, Z9
+	VPMINSW       Z8, Z9, Z8
+	VMOVDQU64     blocksInOrder<>+0(SB), Z9
+	VPERMW        Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y7
+	VPXORD        Y1, Y7, Y7
+	MOVL          $0x807f807f, R8
+	VPBROADCASTD  R8, Y9
+	VPCMPW        $0x02, Y9, Y8, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	MOVL          $0x7f807f80, R8
+	VPBROADCASTD  R8, Y9
+	VPCMPW        $0x05, Y9, Y7, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	VPSRAW        $0x0f, Y8, Y9
+	VPTERNLOGD    $0x78, Y0, Y9, Y8
+	VPMOVZXWD     Y8, Z8
+	VPSLLD        $0x10, Z8, Z8
+	VPSRAW        $0x0f, Y7, Y9
+	VPTERNLOGD    $0x78, Y0, Y9, Y7
+	VPMOVZXWD     Y7, Z9
+	VPSLLD        $0x10, Z9, Z9
+	VMINPS        Z6, Z8, Z8
+	VMAXPS        Z6, Z9, Z9
+	VSUBPS        Z8, Z9, Z9
+	VDIVPS        Z5, Z9, Z9
+	VDIVPS        Z9, Z8, Z8
+	VSUBPS        Z8, Z6, Z8
+	VCMPPS        $0x00, Z6, Z9, K1
+	VMOVAPS       Z6, K1, Z8
+	VMAXPS        Z6, Z8, Z8
+	VMINPS        Z5, Z8, Z8
+	VADDPS.RZ_SAE Z3, Z8, Z8
+	VCVTTPS2DQ    Z8, Z8
+	VPMOVDB       Z8, (BX)
+	VCVTDQ2PS     Z8, Z8
+	VCVTPS2PH     $0x00, Z9, Y7
+	VMOVDQU64     Y7, (DX)
+	VCVTPH2PS     Y7, Z9
+	MOVL          $0x7c007c00, R8
+	VPBROADCASTD  R8, Y10
+	VPANDD        Y10, Y7, Y7
+	VPCMPEQW      Y10, Y7, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	VDIVPS        Z9, Z4, Z10
+	VCMPPS        $0x00, Z6, Z9, K1
+	VMOVAPS       Z6, K1, Z10
+	VMOVUPS       Z10, (SP)
+	VMOVUPS       Z8, 64(SP)
+	TESTQ         AX, AX
+	JZ            scalesOnly
+	XORQ          R8, R8
+	MOVQ          CX, R9
+
+quantize:
+	VBROADCASTSS  (SP)(R8*4), Z8
+	VBROADCASTSS  64(SP)(R8*4), Z9
+	VPSLLD        $0x10, (R9), Z10
+	VPANDD        (R9), Z2, Z11
+	VMULPS        Z8, Z10, Z10
+	VADDPS        Z9, Z10, Z10
+	VMAXPS        Z6, Z10, Z10
+	VMINPS        Z5, Z10, Z10
+	VADDPS.RZ_SAE Z3, Z10, Z10
+	VCVTTPS2DQ    Z10, Z10
+	VMULPS        Z8, Z11, Z11
+	VADDPS        Z9, Z11, Z11
+	VMAXPS        Z6, Z11, Z11
+	VMINPS        Z5, Z11, Z11
+	VADDPS.RZ_SAE Z3, Z11, Z11
+	VCVTTPS2DQ    Z11, Z11
+	VPSLLD        $0x04, Z11, Z11
+	VPORD         Z11, Z10, Z10
+	VPMOVDB       Z10, (AX)
+	ADDQ          $+64, R9
+	ADDQ          $+16, AX
+	ADDQ          $0x01, R8
+	CMPQ          R8, $0x10
+	JLT           quantize
+
+scalesOnly:
+	ADDQ $+1024, CX
+	ADDQ $0x20, DX
+	ADDQ $0x10, BX
+	DECQ SI
+	JMP  loop
+
+done:
+	XORL  AX, AX
+	TESTL DI, DI
+	JZ    good
+	MOVL  $0x00007f80, AX
+
+good:
+	MOVL AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+DATA blocksInOrder<>+0(SB)/2, $0x0000
+DATA blocksInOrder<>+2(SB)/2, $0x0001
+DATA blocksInOrder<>+4(SB)/2, $0x0002
+DATA blocksInOrder<>+6(SB)/2, $0x0003
+DATA blocksInOrder<>+8(SB)/2, $0x0004
+DATA blocksInOrder<>+10(SB)/2, $0x0005
+DATA blocksInOrder<>+12(SB)/2, $0x0006
+DATA blocksInOrder<>+14(SB)/2, $0x0007
+DATA blocksInOrder<>+16(SB)/2, $0x0010
+DATA blocksInOrder<>+18(SB)/2, $0x0011
+DATA blocksInOrder<>+20(SB)/2, $0x0012
+DATA blocksInOrder<>+22(SB)/2, $0x0013
+DATA blocksInOrder<>+24(SB)/2, $0x0014
+DATA blocksInOrder<>+26(SB)/2, $0x0015
+DATA blocksInOrder<>+28(SB)/2, $0x0016
+DATA blocksInOrder<>+30(SB)/2, $0x0017
+DATA blocksInOrder<>+32(SB)/2, $0x0008
+DATA blocksInOrder<>+34(SB)/2, $0x0009
+DATA blocksInOrder<>+36(SB)/2, $0x000a
+DATA blocksInOrder<>+38(SB)/2, $0x000b
+DATA blocksInOrder<>+40(SB)/2, $0x000c
+DATA blocksInOrder<>+42(SB)/2, $0x000d
+DATA blocksInOrder<>+44(SB)/2, $0x000e
+DATA blocksInOrder<>+46(SB)/2, $0x000f
+DATA blocksInOrder<>+48(SB)/2, $0x0018
+DATA blocksInOrder<>+50(SB)/2, $0x0019
+DATA blocksInOrder<>+52(SB)/2, $0x001a
+DATA blocksInOrder<>+54(SB)/2, $0x001b
+DATA blocksInOrder<>+56(SB)/2, $0x001c
+DATA blocksInOrder<>+58(SB)/2, $0x001d
+DATA blocksInOrder<>+60(SB)/2, $0x001e
+DATA blocksInOrder<>+62(SB)/2, $0x001f
+GLOBL blocksInOrder<>(SB), RODATA|NOPTR, $64
+
+// func encodeORT64Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL
+TEXT ·encodeORT64Wide(SB), NOSPLIT, $128-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	XORL         DI, DI
+	MOVL         $0x7fff7fff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0xffff0000, R8
+	VPBROADCASTD R8, Z2
+	MOVL         $0x3f000000, R8
+	VPBROADCASTD R8, Z3
+	MOVL         $0x3f800000, R8
+	VPBROADCASTD R8, Z4
+	MOVL         $0x41700000, R8
+	VPBROADCASTD R8, Z5
+	MOVL         $0x41000000, R8
+	VPBROADCASTD R8, Z6
+	MOVL         $0x00000000, R8
+	VPBROADCASTD R8, Z6
+
+loop:
+	TESTQ         SI, SI
+	JZ            done
+	VMOVDQU64     (CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VMOVDQU64     64(CX), Z9
+	VPSRAW        $0x0f, Z9, Z10
+	VPTERNLOGD    $0x78, Z0, Z10, Z9
+	VPMINSW       Z8, Z9, Z10
+	VPMAXSW       Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z10, Y9
+	VPMINSW       Y9, Y10, Y7
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMAXSW       Y9, Y8, Y8
+	VPXORD        Y1, Y8, Y8
+	VINSERTI64X4  $0x01, Y8, Z7, Z8
+	VMOVDQU64     128(CX), Z9
+	VPSRAW        $0x0f, Z9, Z10
+	VPTERNLOGD    $0x78, Z0, Z10, Z9
+	VMOVDQU64     192(CX), Z10
+	VPSRAW        $0x0f, Z10, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z10
+	VPMINSW       Z9, Z10, Z11
+	VPMAXSW       Z9, Z10, Z9
+	VEXTRACTI64X4 $0x01, Z11, Y10
+	VPMINSW       Y10, Y11, Y7
+	VEXTRACTI64X4 $0x01, Z9, Y10
+	VPMAXSW       Y10, Y9, Y9
+	VPXORD        Y1, Y9, Y9
+	VINSERTI64X4  $0x01, Y9, Z7, Z9
+	VMOVDQU64     256(CX), Z10
+	VPSRAW        $0x0f, Z10, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z10
+	VMOVDQU64     320(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VPMINSW       Z10, Z11, Z12
+	VPMAXSW       Z10, Z11, Z10
+	VEXTRACTI64X4 $0x01, Z12, Y11
+	VPMINSW       Y11, Y12, Y7
+	VEXTRACTI64X4 $0x01, Z10, Y11
+	VPMAXSW       Y11, Y10, Y10
+	VPXORD        Y1, Y10, Y10
+	VINSERTI64X4  $0x01, Y10, Z7, Z10
+	VMOVDQU64     384(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VMOVDQU64     448(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VPMINSW       Z11, Z12, Z13
+	VPMAXSW       Z11, Z12, Z11
+	VEXTRACTI64X4 $0x01, Z13, Y12
+	VPMINSW       Y12, Y13, Y7
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMAXSW       Y12, Y11, Y11
+	VPXORD        Y1, Y11, Y11
+	VINSERTI64X4  $0x01, Y11, Z7, Z11
+	VMOVDQU64     512(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VMOVDQU64     576(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VPMINSW       Z12, Z13, Z14
+	VPMAXSW       Z12, Z13, Z12
+	VEXTRACTI64X4 $0x01, Z14, Y13
+	VPMINSW       Y13, Y14, Y7
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMAXSW       Y13, Y12, Y12
+	VPXORD        Y1, Y12, Y12
+	VINSERTI64X4  $0x01, Y12, Z7, Z12
+	VMOVDQU64     640(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VMOVDQU64     704(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VPMINSW       Z13, Z14, Z15
+	VPMAXSW       Z13, Z14, Z13
+	VEXTRACTI64X4 $0x01, Z15, Y14
+	VPMINSW       Y14, Y15, Y7
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMAXSW       Y14, Y13, Y13
+	VPXORD        Y1, Y13, Y13
+	VINSERTI64X4  $0x01, Y13, Z7, Z13
+	VMOVDQU64     768(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VMOVDQU64     832(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VPMINSW       Z14, Z15, Z16
+	VPMAXSW       Z14, Z15, Z14
+	VEXTRACTI64X4 $0x01, Z16, Y15
+	VPMINSW       Y15, Y16, Y7
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMAXSW       Y15, Y14, Y14
+	VPXORD        Y1, Y14, Y14
+	VINSERTI64X4  $0x01, Y14, Z7, Z14
+	VMOVDQU64     896(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VMOVDQU64     960(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VPMINSW       Z15, Z16, Z17
+	VPMAXSW       Z15, Z16, Z15
+	VEXTRACTI64X4 $0x01, Z17, Y16
+	VPMINSW       Y16, Y17, Y7
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMAXSW       Y16, Y15, Y15
+	VPXORD        Y1, Y15, Y15
+	VINSERTI64X4  $0x01, Y15, Z7, Z15
+	VPUNPCKLQDQ   Z10, Z8, Z16
+	VPUNPCKHQDQ   Z10, Z8, Z8
+	VPMINSW       Z16, Z8, Z16
+	VPUNPCKLQDQ   Z14, Z12, Z8
+	VPUNPCKHQDQ   Z14, Z12, Z10
+	VPMINSW       Z8, Z10, Z8
+	VSHUFPS       $0x88, Z8, Z16, Z10
+	VSHUFPS       $0xdd, Z8, Z16, Z8
+	VPMINSW       Z10, Z8, Z10
+	VPUNPCKLQDQ   Z11, Z9, Z8
+	VPUNPCKHQDQ   Z11, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z15, Z13, Z9
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z9, Z11, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z11
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z11, Z8, Z11
+	VPSRLD        $0x10, Z10, Z8
+	VPMINSW       Z8, Z10, Z10
+	VPSLLD        $0x10, Z11, Z8
+	VPMINSW       Z8, Z11, Z11
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K1
+	VMOVDQU16     Z11, K1, Z10
+	VMOVDQU64     1024(CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VMOVDQU64     1088(CX), Z9
+	VPSRAW        $0x0f, Z9, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z9
+	VPMINSW       Z8, Z9, Z11
+	VPMAXSW       Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z11, Y9
+	VPMINSW       Y9, Y11, Y7
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMAXSW       Y9, Y8, Y8
+	VPXORD        Y1, Y8, Y8
+	VINSERTI64X4  $0x01, Y8, Z7, Z8
+	VMOVDQU64     1152(CX), Z9
+	VPSRAW        $0x0f, Z9, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z9
+	VMOVDQU64     1216(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VPMINSW       Z9, Z11, Z12
+	VPMAXSW       Z9, Z11, Z9
+	VEXTRACTI64X4 $0x01, Z12, Y11
+	VPMINSW       Y11, Y12, Y7
+	VEXTRACTI64X4 $0x01, Z9, Y11
+	VPMAXSW       Y11, Y9, Y9
+	VPXORD        Y1, Y9, Y9
+	VINSERTI64X4  $0x01, Y9, Z7, Z9
+	VMOVDQU64     1280(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VMOVDQU64     1344(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VPMINSW       Z11, Z12, Z13
+	VPMAXSW       Z11, Z12, Z11
+	VEXTRACTI64X4 $0x01, Z13, Y12
+	VPMINSW       Y12, Y13, Y7
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMAXSW       Y12, Y11, Y11
+	VPXORD        Y1, Y11, Y11
+	VINSERTI64X4  $0x01, Y11, Z7, Z11
+	VMOVDQU64     1408(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VMOVDQU64     1472(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VPMINSW       Z12, Z13, Z14
+	VPMAXSW       Z12, Z13, Z12
+	VEXTRACTI64X4 $0x01, Z14, Y13
+	VPMINSW       Y13, Y14, Y7
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMAXSW       Y13, Y12, Y12
+	VPXORD        Y1, Y12, Y12
+	VINSERTI64X4  $0x01, Y12, Z7, Z12
+	VMOVDQU64     1536(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VMOVDQU64     1600(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VPMINSW       Z13, Z14, Z15
+	VPMAXSW       Z13, Z14, Z13
+	VEXTRACTI64X4 $0x01, Z15, Y14
+	VPMINSW       Y14, Y15, Y7
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMAXSW       Y14, Y13, Y13
+	VPXORD        Y1, Y13, Y13
+	VINSERTI64X4  $0x01, Y13, Z7, Z13
+	VMOVDQU64     1664(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VMOVDQU64     1728(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VPMINSW       Z14, Z15, Z16
+	VPMAXSW       Z14, Z15, Z14
+	VEXTRACTI64X4 $0x01, Z16, Y15
+	VPMINSW       Y15, Y16, Y7
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMAXSW       Y15, Y14, Y14
+	VPXORD        Y1, Y14, Y14
+	VINSERTI64X4  $0x01, Y14, Z7, Z14
+	VMOVDQU64     1792(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VMOVDQU64     1856(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VPMINSW       Z15, Z16, Z17
+	VPMAXSW       Z15, Z16, Z15
+	VEXTRACTI64X4 $0x01, Z17, Y16
+	VPMINSW       Y16, Y17, Y7
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMAXSW       Y16, Y15, Y15
+	VPXORD        Y1, Y15, Y15
+	VINSERTI64X4  $0x01, Y15, Z7, Z15
+	VMOVDQU64     1920(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VMOVDQU64     1984(CX), Z17
+	VPSRAW        $0x0f, Z17, Z18
+	VPTERNLOGD    $0x78, Z0, Z18, Z17
+	VPMINSW       Z16, Z17, Z18
+	VPMAXSW       Z16, Z17, Z16
+	VEXTRACTI64X4 $0x01, Z18, Y17
+	VPMINSW       Y17, Y18, Y7
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMAXSW       Y17, Y16, Y16
+	VPXORD        Y1, Y16, Y16
+	VINSERTI64X4  $0x01, Y16, Z7, Z16
+	VPUNPCKLQDQ   Z11, Z8, Z17
+	VPUNPCKHQDQ   Z11, Z8, Z8
+	VPMINSW       Z17, Z8, Z17
+	VPUNPCKLQDQ   Z15, Z13, Z8
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z8, Z11, Z8
+	VSHUFPS       $0x88, Z8, Z17, Z11
+	VSHUFPS       $0xdd, Z8, Z17, Z8
+	VPMINSW       Z11, Z8, Z11
+	VPUNPCKLQDQ   Z12, Z9, Z8
+	VPUNPCKHQDQ   Z12, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z16, Z14, Z9
+	VPUNPCKHQDQ   Z16, Z14, Z12
+	VPMINSW       Z9, Z12, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z12
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z12, Z8, Z12
+	VPSRLD        $0x10, Z11, Z8
+	VPMINSW       Z8, Z11, Z11
+	VPSLLD        $0x10, Z12, Z8
+	VPMINSW       Z8, Z12, Z12
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K1
+	VMOVDQU16     Z12, K1, Z11
+	VSHUFI64X2    $0x88, Z11, Z10, Z8
+	VSHUFI64X2    $0xdd, Z11, Z10, Z9
+	VPMINSW       Z8, Z9, Z8
+	VMOVDQU64     blocksInOrder<>+0(SB), Z9
+	VPERMW        Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y7
+	VPXORD        Y1, Y7, Y7
+	MOVL          $0x807f807f, R8
+	VPBROADCASTD  R8, Y9
+	VPCMPW        $0x02, Y9, Y8, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	MOVL          $0x7f807f80, R8
+	VPBROADCASTD  R8, Y9
+	VPCMPW        $0x05, Y9, Y7, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	VPSRAW        $0x0f, Y8, Y9
+	VPTERNLOGD    $0x78, Y0, Y9, Y8
+	VPMOVZXWD     Y8, Z8
+	VPSLLD        $0x10, Z8, Z8
+	VPSRAW        $0x0f, Y7, Y9
+	VPTERNLOGD    $0x78, Y0, Y9, Y7
+	VPMOVZXWD     Y7, Z9
+	VPSLLD        $0x10, Z9, Z9
+	VMINPS        Z6, Z8, Z8
+	VMAXPS        Z6, Z9, Z9
+	VSUBPS        Z8, Z9, Z9
+	VDIVPS        Z5, Z9, Z9
+	VDIVPS        Z9, Z8, Z8
+	VSUBPS        Z8, Z6, Z8
+	VCMPPS        $0x00, Z6, Z9, K1
+	VMOVAPS       Z6, K1, Z8
+	VMAXPS        Z6, Z8, Z8
+	VMINPS        Z5, Z8, Z8
+	VADDPS.RZ_SAE Z3, Z8, Z8
+	VCVTTPS2DQ    Z8, Z8
+	VPMOVDB       Z8, (BX)
+	VCVTDQ2PS     Z8, Z8
+	VCVTPS2PH     $0x00, Z9, Y7
+	VMOVDQU64     Y7, (DX)
+	VCVTPH2PS     Y7, Z9
+	MOVL          $0x7c007c00, R8
+	VPBROADCASTD  R8, Y10
+	VPANDD        Y10, Y7, Y7
+	VPCMPEQW      Y10, Y7, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	VDIVPS        Z9, Z4, Z10
+	VCMPPS        $0x00, Z6, Z9, K1
+	VMOVAPS       Z6, K1, Z10
+	VMOVUPS       Z10, (SP)
+	VMOVUPS       Z8, 64(SP)
+	TESTQ         AX, AX
+	JZ            scalesOnly
+	XORQ          R8, R8
+	MOVQ          CX, R9
+
+quantize:
+	VBROADCASTSS  (SP)(R8*4), Z8
+	VBROADCASTSS  64(SP)(R8*4), Z9
+	VPSLLD        $0x10, (R9), Z10
+	VPANDD        (R9), Z2, Z11
+	VMULPS        Z8, Z10, Z10
+	VADDPS        Z9, Z10, Z10
+	VMAXPS        Z6, Z10, Z10
+	VMINPS        Z5, Z10, Z10
+	VADDPS.RZ_SAE Z3, Z10, Z10
+	VCVTTPS2DQ    Z10, Z10
+	VMULPS        Z8, Z11, Z11
+	VADDPS        Z9, Z11, Z11
+	VMAXPS        Z6, Z11, Z11
+	VMINPS        Z5, Z11, Z11
+	VADDPS.RZ_SAE Z3, Z11, Z11
+	VCVTTPS2DQ    Z11, Z11
+	VPSLLD        $0x04, Z11, Z11
+	VPORD         Z11, Z10, Z10
+	VPMOVDB       Z10, (AX)
+	VPSLLD        $0x10, 64(R9), Z10
+	VPANDD        64(R9), Z2, Z11
+	VMULPS        Z8, Z10, Z10
+	VADDPS        Z9, Z10, Z10
+	VMAXPS        Z6, Z10, Z10
+	VMINPS        Z5, Z10, Z10
+	VADDPS.RZ_SAE Z3, Z10, Z10
+	VCVTTPS2DQ    Z10, Z10
+	VMULPS        Z8, Z11, Z11
+	VADDPS        Z9, Z11, Z11
+	VMAXPS        Z6, Z11, Z11
+	VMINPS        Z5, Z11, Z11
+	VADDPS.RZ_SAE Z3, Z11, Z11
+	VCVTTPS2DQ    Z11, Z11
+	VPSLLD        $0x04, Z11, Z11
+	VPORD         Z11, Z10, Z10
+	VPMOVDB       Z10, 16(AX)
+	ADDQ          $+128, R9
+	ADDQ          $+32, AX
+	ADDQ          $0x01, R8
+	CMPQ          R8, $0x10
+	JLT           quantize
+
+scalesOnly:
+	ADDQ $+2048, CX
+	ADDQ $0x20, DX
+	ADDQ $0x10, BX
+	DECQ SI
+	JMP  loop
+
+done:
+	XORL  AX, AX
+	TESTL DI, DI
+	JZ    good
+	MOVL  $0x00007f80, AX
+
+good:
+	MOVL AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+// func encodeSymmetric16Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL
+TEXT ·encodeSymmetric16Wide(SB), NOSPLIT, $128-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	XORL         DI, DI
+	MOVL         $0x7fff7fff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0xffff0000, R8
+	VPBROADCASTD R8, Z2
+	MOVL         $0x3f000000, R8
+	VPBROADCASTD R8, Z3
+	MOVL         $0x3f800000, R8
+	VPBROADCASTD R8, Z4
+	MOVL         $0x41700000, R8
+	VPBROADCASTD R8, Z5
+	MOVL         $0x41000000, R8
+	VPBROADCASTD R8, Z6
+	MOVL         $0x00000000, R8
+	VPBROADCASTD R8, Z7
+	MOVL         $0x0000ff00, R8
+	KMOVW        R8, K1
+
+loop:
+	TESTQ         SI, SI
+	JZ            done
+	VMOVDQU64     (CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VMOVDQU64     64(CX), Z9
+	VPSRAW        $0x0f, Z9, Z10
+	VPTERNLOGD    $0x78, Z0, Z10, Z9
+	VMOVDQU64     128(CX), Z10
+	VPSRAW        $0x0f, Z10, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z10
+	VMOVDQU64     192(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VMOVDQU64     256(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VMOVDQU64     320(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VMOVDQU64     384(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VMOVDQU64     448(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VPUNPCKLQDQ   Z10, Z8, Z16
+	VPUNPCKHQDQ   Z10, Z8, Z8
+	VPMINSW       Z16, Z8, Z16
+	VPUNPCKLQDQ   Z14, Z12, Z8
+	VPUNPCKHQDQ   Z14, Z12, Z10
+	VPMINSW       Z8, Z10, Z8
+	VSHUFPS       $0x88, Z8, Z16, Z10
+	VSHUFPS       $0xdd, Z8, Z16, Z8
+	VPMINSW       Z10, Z8, Z10
+	VPUNPCKLQDQ   Z11, Z9, Z8
+	VPUNPCKHQDQ   Z11, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z15, Z13, Z9
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z9, Z11, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z11
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z11, Z8, Z11
+	VPSRLD        $0x10, Z10, Z8
+	VPMINSW       Z8, Z10, Z10
+	VPSLLD        $0x10, Z11, Z8
+	VPMINSW       Z8, Z11, Z11
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K2
+	VMOVDQU16     Z11, K2, Z10
+	VMOVDQU64     (CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VPXORD        Z1, Z8, Z8
+	VMOVDQU64     64(CX), Z9
+	VPSRAW        $0x0f, Z9, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z9
+	VPXORD        Z1, Z9, Z9
+	VMOVDQU64     128(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VPXORD        Z1, Z11, Z11
+	VMOVDQU64     192(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VPXORD        Z1, Z12, Z12
+	VMOVDQU64     256(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VPXORD        Z1, Z13, Z13
+	VMOVDQU64     320(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VPXORD        Z1, Z14, Z14
+	VMOVDQU64     384(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VPXORD        Z1, Z15, Z15
+	VMOVDQU64     448(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VPXORD        Z1, Z16, Z16
+	VPUNPCKLQDQ   Z11, Z8, Z17
+	VPUNPCKHQDQ   Z11, Z8, Z8
+	VPMINSW       Z17, Z8, Z17
+	VPUNPCKLQDQ   Z15, Z13, Z8
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z8, Z11, Z8
+	VSHUFPS       $0x88, Z8, Z17, Z11
+	VSHUFPS       $0xdd, Z8, Z17, Z8
+	VPMINSW       Z11, Z8, Z11
+	VPUNPCKLQDQ   Z12, Z9, Z8
+	VPUNPCKHQDQ   Z12, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z16, Z14, Z9
+	VPUNPCKHQDQ   Z16, Z14, Z12
+	VPMINSW       Z9, Z12, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z12
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z12, Z8, Z12
+	VPSRLD        $0x10, Z11, Z8
+	VPMINSW       Z8, Z11, Z11
+	VPSLLD        $0x10, Z12, Z8
+	VPMINSW       Z8, Z12, Z12
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K2
+	VMOVDQU16     Z12, K2, Z11
+	VSHUFI64X2    $0x88, Z11, Z10, Z8
+	VSHUFI64X2    $0xdd, Z11, Z10, Z9
+	VPMINSW       Z8, Z9, Z8
+	VMOVDQU64     blocksInPairs<>+0(SB), Z9
+	VPERMW        Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPXORD        Y1, Y9, Y9
+	MOVL          $0x807f807f, R8
+	VPBROADCASTD  R8, Y10
+	VPCMPW        $0x02, Y10, Y8, K2
+	KMOVD         K2, R8
+	ORL           R8, DI
+	MOVL          $0x7f807f80, R8
+	VPBROADCASTD  R8, Y10
+	VPCMPW        $0x05, Y10, Y9, K2
+	KMOVD         K2, R8
+	ORL           R8, DI
+	VPSRAW        $0x0f, Y8, Y10
+	VPTERNLOGD    $0x78, Y0, Y10, Y8
+	VPMOVZXWD     Y8, Z8
+	VPSLLD        $0x10, Z8, Z8
+	VPSRAW        $0x0f, Y9, Y10
+	VPTERNLOGD    $0x78, Y0, Y10, Y9
+	VPMOVZXWD     Y9, Z9
+	VPSLLD        $0x10, Z9, Z9
+	VMINPS        Z7, Z8, Z8
+	VMAXPS        Z7, Z9, Z9
+	VSUBPS        Z8, Z7, Z10
+	VCMPPS        $0x0e, Z10, Z9, K2
+	VMOVAPS       Z9, K2, Z8
+	MOVL          $0xbe000000, R8
+	VPBROADCASTD  R8, Z9
+	VMULPS        Z9, Z8, Z8
+	VCVTPS2PH     $0x00, Z8, Y8
+	VMOVDQU64     Y8, (DX)
+	VCVTPH2PS     Y8, Z9
+	MOVL          $0x7c007c00, R8
+	VPBROADCASTD  R8, Y10
+	VPANDD        Y10, Y8, Y8
+	VPCMPEQW      Y10, Y8, K2
+	KMOVD         K2, R8
+	ORL           R8, DI
+	VDIVPS        Z9, Z4, Z8
+	VCMPPS        $0x00, Z7, Z9, K2
+	VMOVAPS       Z7, K2, Z8
+	VMOVUPS       Z8, (SP)
+	VMOVUPS       Z6, 64(SP)
+	TESTQ         AX, AX
+	JZ            scalesOnly
+	XORQ          R8, R8
+	MOVQ          CX, R9
+
+quantize:
+	VBROADCASTSS  (SP)(R8*4), Z8
+	VBROADCASTSS  64(SP)(R8*4), Z9
+	VBROADCASTSS  4(SP)(R8*4), K1, Z8
+	VBROADCASTSS  68(SP)(R8*4), K1, Z9
+	VPSLLD        $0x10, (R9), Z10
+	VPANDD        (R9), Z2, Z11
+	VMULPS        Z8, Z10, Z10
+	VADDPS        Z9, Z10, Z10
+	VMAXPS        Z7, Z10, Z10
+	VMINPS        Z5, Z10, Z10
+	VADDPS.RZ_SAE Z3, Z10, Z10
+	VCVTTPS2DQ    Z10, Z10
+	VMULPS        Z8, Z11, Z11
+	VADDPS        Z9, Z11, Z11
+	VMAXPS        Z7, Z11, Z11
+	VMINPS        Z5, Z11, Z11
+	VADDPS.RZ_SAE Z3, Z11, Z11
+	VCVTTPS2DQ    Z11, Z11
+	VPSLLD        $0x04, Z11, Z11
+	VPORD         Z11, Z10, Z10
+	VPMOVDB       Z10, (AX)
+	ADDQ          $+64, R9
+	ADDQ          $+16, AX
+	ADDQ          $0x02, R8
+	CMPQ          R8, $0x10
+	JLT           quantize
+
+scalesOnly:
+	ADDQ $+512, CX
+	ADDQ $0x20, DX
+	ADDQ $0x10, BX
+	DECQ SI
+	JMP  loop
+
+done:
+	XORL  AX, AX
+	TESTL DI, DI
+	JZ    good
+	MOVL  $0x00007f80, AX
+
+good:
+	MOVL AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+// func encodeSymmetric32Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL
+TEXT ·encodeSymmetric32Wide(SB), NOSPLIT, $128-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	XORL         DI, DI
+	MOVL         $0x7fff7fff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0xffff0000, R8
+	VPBROADCASTD R8, Z2
+	MOVL         $0x3f000000, R8
+	VPBROADCASTD R8, Z3
+	MOVL         $0x3f800000, R8
+	VPBROADCASTD R8, Z4
+	MOVL         $0x41700000, R8
+	VPBROADCASTD R8, Z5
+	MOVL         $0x41000000, R8
+	VPBROADCASTD R8, Z6
+	MOVL         $0x00000000, R8
+	VPBROADCASTD R8, Z7
+
+loop:
+	TESTQ         SI, SI
+	JZ            done
+	VMOVDQU64     (CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMINSW       Y9, Y8, Y10
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMAXSW       Y9, Y8, Y8
+	VPXORD        Y1, Y8, Y8
+	VINSERTI64X4  $0x01, Y8, Z10, Z8
+	VMOVDQU64     64(CX), Z9
+	VPSRAW        $0x0f, Z9, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z9
+	VEXTRACTI64X4 $0x01, Z9, Y11
+	VPMINSW       Y11, Y9, Y10
+	VEXTRACTI64X4 $0x01, Z9, Y11
+	VPMAXSW       Y11, Y9, Y9
+	VPXORD        Y1, Y9, Y9
+	VINSERTI64X4  $0x01, Y9, Z10, Z9
+	VMOVDQU64     128(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMINSW       Y12, Y11, Y10
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMAXSW       Y12, Y11, Y11
+	VPXORD        Y1, Y11, Y11
+	VINSERTI64X4  $0x01, Y11, Z10, Z11
+	VMOVDQU64     192(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMINSW       Y13, Y12, Y10
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMAXSW       Y13, Y12, Y12
+	VPXORD        Y1, Y12, Y12
+	VINSERTI64X4  $0x01, Y12, Z10, Z12
+	VMOVDQU64     256(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMINSW       Y14, Y13, Y10
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMAXSW       Y14, Y13, Y13
+	VPXORD        Y1, Y13, Y13
+	VINSERTI64X4  $0x01, Y13, Z10, Z13
+	VMOVDQU64     320(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMINSW       Y15, Y14, Y10
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMAXSW       Y15, Y14, Y14
+	VPXORD        Y1, Y14, Y14
+	VINSERTI64X4  $0x01, Y14, Z10, Z14
+	VMOVDQU64     384(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMINSW       Y16, Y15, Y10
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMAXSW       Y16, Y15, Y15
+	VPXORD        Y1, Y15, Y15
+	VINSERTI64X4  $0x01, Y15, Z10, Z15
+	VMOVDQU64     448(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMINSW       Y17, Y16, Y10
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMAXSW       Y17, Y16, Y16
+	VPXORD        Y1, Y16, Y16
+	VINSERTI64X4  $0x01, Y16, Z10, Z16
+	VPUNPCKLQDQ   Z11, Z8, Z17
+	VPUNPCKHQDQ   Z11, Z8, Z8
+	VPMINSW       Z17, Z8, Z17
+	VPUNPCKLQDQ   Z15, Z13, Z8
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z8, Z11, Z8
+	VSHUFPS       $0x88, Z8, Z17, Z11
+	VSHUFPS       $0xdd, Z8, Z17, Z8
+	VPMINSW       Z11, Z8, Z11
+	VPUNPCKLQDQ   Z12, Z9, Z8
+	VPUNPCKHQDQ   Z12, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z16, Z14, Z9
+	VPUNPCKHQDQ   Z16, Z14, Z12
+	VPMINSW       Z9, Z12, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z12
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z12, Z8, Z12
+	VPSRLD        $0x10, Z11, Z8
+	VPMINSW       Z8, Z11, Z11
+	VPSLLD        $0x10, Z12, Z8
+	VPMINSW       Z8, Z12, Z12
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K1
+	VMOVDQU16     Z12, K1, Z11
+	VMOVDQU64     512(CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMINSW       Y9, Y8, Y10
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMAXSW       Y9, Y8, Y8
+	VPXORD        Y1, Y8, Y8
+	VINSERTI64X4  $0x01, Y8, Z10, Z8
+	VMOVDQU64     576(CX), Z9
+	VPSRAW        $0x0f, Z9, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z9
+	VEXTRACTI64X4 $0x01, Z9, Y12
+	VPMINSW       Y12, Y9, Y10
+	VEXTRACTI64X4 $0x01, Z9, Y12
+	VPMAXSW       Y12, Y9, Y9
+	VPXORD        Y1, Y9, Y9
+	VINSERTI64X4  $0x01, Y9, Z10, Z9
+	VMOVDQU64     640(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMINSW       Y13, Y12, Y10
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMAXSW       Y13, Y12, Y12
+	VPXORD        Y1, Y12, Y12
+	VINSERTI64X4  $0x01, Y12, Z10, Z12
+	VMOVDQU64     704(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMINSW       Y14, Y13, Y10
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMAXSW       Y14, Y13, Y13
+	VPXORD        Y1, Y13, Y13
+	VINSERTI64X4  $0x01, Y13, Z10, Z13
+	VMOVDQU64     768(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMINSW       Y15, Y14, Y10
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMAXSW       Y15, Y14, Y14
+	VPXORD        Y1, Y14, Y14
+	VINSERTI64X4  $0x01, Y14, Z10, Z14
+	VMOVDQU64     832(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMINSW       Y16, Y15, Y10
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMAXSW       Y16, Y15, Y15
+	VPXORD        Y1, Y15, Y15
+	VINSERTI64X4  $0x01, Y15, Z10, Z15
+	VMOVDQU64     896(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMINSW       Y17, Y16, Y10
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMAXSW       Y17, Y16, Y16
+	VPXORD        Y1, Y16, Y16
+	VINSERTI64X4  $0x01, Y16, Z10, Z16
+	VMOVDQU64     960(CX), Z17
+	VPSRAW        $0x0f, Z17, Z18
+	VPTERNLOGD    $0x78, Z0, Z18, Z17
+	VEXTRACTI64X4 $0x01, Z17, Y18
+	VPMINSW       Y18, Y17, Y10
+	VEXTRACTI64X4 $0x01, Z17, Y18
+	VPMAXSW       Y18, Y17, Y17
+	VPXORD        Y1, Y17, Y17
+	VINSERTI64X4  $0x01, Y17, Z10, Z17
+	VPUNPCKLQDQ   Z12, Z8, Z18
+	VPUNPCKHQDQ   Z12, Z8, Z8
+	VPMINSW       Z18, Z8, Z18
+	VPUNPCKLQDQ   Z16, Z14, Z8
+	VPUNPCKHQDQ   Z16, Z14, Z12
+	VPMINSW       Z8, Z12, Z8
+	VSHUFPS       $0x88, Z8, Z18, Z12
+	VSHUFPS       $0xdd, Z8, Z18, Z8
+	VPMINSW       Z12, Z8, Z12
+	VPUNPCKLQDQ   Z13, Z9, Z8
+	VPUNPCKHQDQ   Z13, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z17, Z15, Z9
+	VPUNPCKHQDQ   Z17, Z15, Z13
+	VPMINSW       Z9, Z13, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z13
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z13, Z8, Z13
+	VPSRLD        $0x10, Z12, Z8
+	VPMINSW       Z8, Z12, Z12
+	VPSLLD        $0x10, Z13, Z8
+	VPMINSW       Z8, Z13, Z13
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K1
+	VMOVDQU16     Z13, K1, Z12
+	VSHUFI64X2    $0x88, Z12, Z11, Z8
+	VSHUFI64X2    $0xdd, Z12, Z11, Z9
+	VPMINSW       Z8, Z9, Z8
+	VMOVDQU64     blocksInOrder<>+0(SB), Z9
+	VPERMW        Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPXORD        Y1, Y9, Y9
+	MOVL          $0x807f807f, R8
+	VPBROADCASTD  R8, Y10
+	VPCMPW        $0x02, Y10, Y8, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	MOVL          $0x7f807f80, R8
+	VPBROADCASTD  R8, Y10
+	VPCMPW        $0x05, Y10, Y9, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	VPSRAW        $0x0f, Y8, Y10
+	VPTERNLOGD    $0x78, Y0, Y10, Y8
+	VPMOVZXWD     Y8, Z8
+	VPSLLD        $0x10, Z8, Z8
+	VPSRAW        $0x0f, Y9, Y10
+	VPTERNLOGD    $0x78, Y0, Y10, Y9
+	VPMOVZXWD     Y9, Z9
+	VPSLLD        $0x10, Z9, Z9
+	VMINPS        Z7, Z8, Z8
+	VMAXPS        Z7, Z9, Z9
+	VSUBPS        Z8, Z7, Z11
+	VCMPPS        $0x0e, Z11, Z9, K1
+	VMOVAPS       Z9, K1, Z8
+	MOVL          $0xbe000000, R8
+	VPBROADCASTD  R8, Z9
+	VMULPS        Z9, Z8, Z8
+	VCVTPS2PH     $0x00, Z8, Y9
+	VMOVDQU64     Y9, (DX)
+	VCVTPH2PS     Y9, Z8
+	MOVL          $0x7c007c00, R8
+	VPBROADCASTD  R8, Y10
+	VPANDD        Y10, Y9, Y9
+	VPCMPEQW      Y10, Y9, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	VDIVPS        Z8, Z4, Z9
+	VCMPPS        $0x00, Z7, Z8, K1
+	VMOVAPS       Z7, K1, Z9
+	VMOVUPS       Z9, (SP)
+	VMOVUPS       Z6, 64(SP)
+	TESTQ         AX, AX
+	JZ            scalesOnly
+	XORQ          R8, R8
+	MOVQ          CX, R9
+
+quantize:
+	VBROADCASTSS  (SP)(R8*4), Z8
+	VBROADCASTSS  64(SP)(R8*4), Z9
+	VPSLLD        $0x10, (R9), Z11
+	VPANDD        (R9), Z2, Z12
+	VMULPS        Z8, Z11, Z11
+	VADDPS        Z9, Z11, Z11
+	VMAXPS        Z7, Z11, Z11
+	VMINPS        Z5, Z11, Z11
+	VADDPS.RZ_SAE Z3, Z11, Z11
+	VCVTTPS2DQ    Z11, Z11
+	VMULPS        Z8, Z12, Z12
+	VADDPS        Z9, Z12, Z12
+	VMAXPS        Z7, Z12, Z12
+	VMINPS        Z5, Z12, Z12
+	VADDPS.RZ_SAE Z3, Z12, Z12
+	VCVTTPS2DQ    Z12, Z12
+	VPSLLD        $0x04, Z12, Z12
+	VPORD         Z12, Z11, Z11
+	VPMOVDB       Z11, (AX)
+	ADDQ          $+64, R9
+	ADDQ          $+16, AX
+	ADDQ          $0x01, R8
+	CMPQ          R8, $0x10
+	JLT           quantize
+
+scalesOnly:
+	ADDQ $+1024, CX
+	ADDQ $0x20, DX
+	ADDQ $0x10, BX
+	DECQ SI
+	JMP  loop
+
+done:
+	XORL  AX, AX
+	TESTL DI, DI
+	JZ    good
+	MOVL  $0x00007f80, AX
+
+good:
+	MOVL AX, largest+40(FP)
+	VZEROUPPER
+	RET
+
+// func encodeSymmetric64Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL
+TEXT ·encodeSymmetric64Wide(SB), NOSPLIT, $128-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	XORL         DI, DI
+	MOVL         $0x7fff7fff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0xffff0000, R8
+	VPBROADCASTD R8, Z2
+	MOVL         $0x3f000000, R8
+	VPBROADCASTD R8, Z3
+	MOVL         $0x3f800000, R8
+	VPBROADCASTD R8, Z4
+	MOVL         $0x41700000, R8
+	VPBROADCASTD R8, Z5
+	MOVL         $0x41000000, R8
+	VPBROADCASTD R8, Z6
+	MOVL         $0x00000000, R8
+	VPBROADCASTD R8, Z7
+
+loop:
+	TESTQ         SI, SI
+	JZ            done
+	VMOVDQU64     (CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VMOVDQU64     64(CX), Z9
+	VPSRAW        $0x0f, Z9, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z9
+	VPMINSW       Z8, Z9, Z11
+	VPMAXSW       Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z11, Y9
+	VPMINSW       Y9, Y11, Y10
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMAXSW       Y9, Y8, Y8
+	VPXORD        Y1, Y8, Y8
+	VINSERTI64X4  $0x01, Y8, Z10, Z8
+	VMOVDQU64     128(CX), Z9
+	VPSRAW        $0x0f, Z9, Z11
+	VPTERNLOGD    $0x78, Z0, Z11, Z9
+	VMOVDQU64     192(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VPMINSW       Z9, Z11, Z12
+	VPMAXSW       Z9, Z11, Z9
+	VEXTRACTI64X4 $0x01, Z12, Y11
+	VPMINSW       Y11, Y12, Y10
+	VEXTRACTI64X4 $0x01, Z9, Y11
+	VPMAXSW       Y11, Y9, Y9
+	VPXORD        Y1, Y9, Y9
+	VINSERTI64X4  $0x01, Y9, Z10, Z9
+	VMOVDQU64     256(CX), Z11
+	VPSRAW        $0x0f, Z11, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z11
+	VMOVDQU64     320(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VPMINSW       Z11, Z12, Z13
+	VPMAXSW       Z11, Z12, Z11
+	VEXTRACTI64X4 $0x01, Z13, Y12
+	VPMINSW       Y12, Y13, Y10
+	VEXTRACTI64X4 $0x01, Z11, Y12
+	VPMAXSW       Y12, Y11, Y11
+	VPXORD        Y1, Y11, Y11
+	VINSERTI64X4  $0x01, Y11, Z10, Z11
+	VMOVDQU64     384(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VMOVDQU64     448(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VPMINSW       Z12, Z13, Z14
+	VPMAXSW       Z12, Z13, Z12
+	VEXTRACTI64X4 $0x01, Z14, Y13
+	VPMINSW       Y13, Y14, Y10
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMAXSW       Y13, Y12, Y12
+	VPXORD        Y1, Y12, Y12
+	VINSERTI64X4  $0x01, Y12, Z10, Z12
+	VMOVDQU64     512(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VMOVDQU64     576(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VPMINSW       Z13, Z14, Z15
+	VPMAXSW       Z13, Z14, Z13
+	VEXTRACTI64X4 $0x01, Z15, Y14
+	VPMINSW       Y14, Y15, Y10
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMAXSW       Y14, Y13, Y13
+	VPXORD        Y1, Y13, Y13
+	VINSERTI64X4  $0x01, Y13, Z10, Z13
+	VMOVDQU64     640(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VMOVDQU64     704(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VPMINSW       Z14, Z15, Z16
+	VPMAXSW       Z14, Z15, Z14
+	VEXTRACTI64X4 $0x01, Z16, Y15
+	VPMINSW       Y15, Y16, Y10
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMAXSW       Y15, Y14, Y14
+	VPXORD        Y1, Y14, Y14
+	VINSERTI64X4  $0x01, Y14, Z10, Z14
+	VMOVDQU64     768(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VMOVDQU64     832(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VPMINSW       Z15, Z16, Z17
+	VPMAXSW       Z15, Z16, Z15
+	VEXTRACTI64X4 $0x01, Z17, Y16
+	VPMINSW       Y16, Y17, Y10
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMAXSW       Y16, Y15, Y15
+	VPXORD        Y1, Y15, Y15
+	VINSERTI64X4  $0x01, Y15, Z10, Z15
+	VMOVDQU64     896(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VMOVDQU64     960(CX), Z17
+	VPSRAW        $0x0f, Z17, Z18
+	VPTERNLOGD    $0x78, Z0, Z18, Z17
+	VPMINSW       Z16, Z17, Z18
+	VPMAXSW       Z16, Z17, Z16
+	VEXTRACTI64X4 $0x01, Z18, Y17
+	VPMINSW       Y17, Y18, Y10
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMAXSW       Y17, Y16, Y16
+	VPXORD        Y1, Y16, Y16
+	VINSERTI64X4  $0x01, Y16, Z10, Z16
+	VPUNPCKLQDQ   Z11, Z8, Z17
+	VPUNPCKHQDQ   Z11, Z8, Z8
+	VPMINSW       Z17, Z8, Z17
+	VPUNPCKLQDQ   Z15, Z13, Z8
+	VPUNPCKHQDQ   Z15, Z13, Z11
+	VPMINSW       Z8, Z11, Z8
+	VSHUFPS       $0x88, Z8, Z17, Z11
+	VSHUFPS       $0xdd, Z8, Z17, Z8
+	VPMINSW       Z11, Z8, Z11
+	VPUNPCKLQDQ   Z12, Z9, Z8
+	VPUNPCKHQDQ   Z12, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z16, Z14, Z9
+	VPUNPCKHQDQ   Z16, Z14, Z12
+	VPMINSW       Z9, Z12, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z12
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z12, Z8, Z12
+	VPSRLD        $0x10, Z11, Z8
+	VPMINSW       Z8, Z11, Z11
+	VPSLLD        $0x10, Z12, Z8
+	VPMINSW       Z8, Z12, Z12
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K1
+	VMOVDQU16     Z12, K1, Z11
+	VMOVDQU64     1024(CX), Z8
+	VPSRAW        $0x0f, Z8, Z9
+	VPTERNLOGD    $0x78, Z0, Z9, Z8
+	VMOVDQU64     1088(CX), Z9
+	VPSRAW        $0x0f, Z9, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z9
+	VPMINSW       Z8, Z9, Z12
+	VPMAXSW       Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z12, Y9
+	VPMINSW       Y9, Y12, Y10
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPMAXSW       Y9, Y8, Y8
+	VPXORD        Y1, Y8, Y8
+	VINSERTI64X4  $0x01, Y8, Z10, Z8
+	VMOVDQU64     1152(CX), Z9
+	VPSRAW        $0x0f, Z9, Z12
+	VPTERNLOGD    $0x78, Z0, Z12, Z9
+	VMOVDQU64     1216(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VPMINSW       Z9, Z12, Z13
+	VPMAXSW       Z9, Z12, Z9
+	VEXTRACTI64X4 $0x01, Z13, Y12
+	VPMINSW       Y12, Y13, Y10
+	VEXTRACTI64X4 $0x01, Z9, Y12
+	VPMAXSW       Y12, Y9, Y9
+	VPXORD        Y1, Y9, Y9
+	VINSERTI64X4  $0x01, Y9, Z10, Z9
+	VMOVDQU64     1280(CX), Z12
+	VPSRAW        $0x0f, Z12, Z13
+	VPTERNLOGD    $0x78, Z0, Z13, Z12
+	VMOVDQU64     1344(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VPMINSW       Z12, Z13, Z14
+	VPMAXSW       Z12, Z13, Z12
+	VEXTRACTI64X4 $0x01, Z14, Y13
+	VPMINSW       Y13, Y14, Y10
+	VEXTRACTI64X4 $0x01, Z12, Y13
+	VPMAXSW       Y13, Y12, Y12
+	VPXORD        Y1, Y12, Y12
+	VINSERTI64X4  $0x01, Y12, Z10, Z12
+	VMOVDQU64     1408(CX), Z13
+	VPSRAW        $0x0f, Z13, Z14
+	VPTERNLOGD    $0x78, Z0, Z14, Z13
+	VMOVDQU64     1472(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VPMINSW       Z13, Z14, Z15
+	VPMAXSW       Z13, Z14, Z13
+	VEXTRACTI64X4 $0x01, Z15, Y14
+	VPMINSW       Y14, Y15, Y10
+	VEXTRACTI64X4 $0x01, Z13, Y14
+	VPMAXSW       Y14, Y13, Y13
+	VPXORD        Y1, Y13, Y13
+	VINSERTI64X4  $0x01, Y13, Z10, Z13
+	VMOVDQU64     1536(CX), Z14
+	VPSRAW        $0x0f, Z14, Z15
+	VPTERNLOGD    $0x78, Z0, Z15, Z14
+	VMOVDQU64     1600(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VPMINSW       Z14, Z15, Z16
+	VPMAXSW       Z14, Z15, Z14
+	VEXTRACTI64X4 $0x01, Z16, Y15
+	VPMINSW       Y15, Y16, Y10
+	VEXTRACTI64X4 $0x01, Z14, Y15
+	VPMAXSW       Y15, Y14, Y14
+	VPXORD        Y1, Y14, Y14
+	VINSERTI64X4  $0x01, Y14, Z10, Z14
+	VMOVDQU64     1664(CX), Z15
+	VPSRAW        $0x0f, Z15, Z16
+	VPTERNLOGD    $0x78, Z0, Z16, Z15
+	VMOVDQU64     1728(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VPMINSW       Z15, Z16, Z17
+	VPMAXSW       Z15, Z16, Z15
+	VEXTRACTI64X4 $0x01, Z17, Y16
+	VPMINSW       Y16, Y17, Y10
+	VEXTRACTI64X4 $0x01, Z15, Y16
+	VPMAXSW       Y16, Y15, Y15
+	VPXORD        Y1, Y15, Y15
+	VINSERTI64X4  $0x01, Y15, Z10, Z15
+	VMOVDQU64     1792(CX), Z16
+	VPSRAW        $0x0f, Z16, Z17
+	VPTERNLOGD    $0x78, Z0, Z17, Z16
+	VMOVDQU64     1856(CX), Z17
+	VPSRAW        $0x0f, Z17, Z18
+	VPTERNLOGD    $0x78, Z0, Z18, Z17
+	VPMINSW       Z16, Z17, Z18
+	VPMAXSW       Z16, Z17, Z16
+	VEXTRACTI64X4 $0x01, Z18, Y17
+	VPMINSW       Y17, Y18, Y10
+	VEXTRACTI64X4 $0x01, Z16, Y17
+	VPMAXSW       Y17, Y16, Y16
+	VPXORD        Y1, Y16, Y16
+	VINSERTI64X4  $0x01, Y16, Z10, Z16
+	VMOVDQU64     1920(CX), Z17
+	VPSRAW        $0x0f, Z17, Z18
+	VPTERNLOGD    $0x78, Z0, Z18, Z17
+	VMOVDQU64     1984(CX), Z18
+	VPSRAW        $0x0f, Z18, Z19
+	VPTERNLOGD    $0x78, Z0, Z19, Z18
+	VPMINSW       Z17, Z18, Z19
+	VPMAXSW       Z17, Z18, Z17
+	VEXTRACTI64X4 $0x01, Z19, Y18
+	VPMINSW       Y18, Y19, Y10
+	VEXTRACTI64X4 $0x01, Z17, Y18
+	VPMAXSW       Y18, Y17, Y17
+	VPXORD        Y1, Y17, Y17
+	VINSERTI64X4  $0x01, Y17, Z10, Z17
+	VPUNPCKLQDQ   Z12, Z8, Z18
+	VPUNPCKHQDQ   Z12, Z8, Z8
+	VPMINSW       Z18, Z8, Z18
+	VPUNPCKLQDQ   Z16, Z14, Z8
+	VPUNPCKHQDQ   Z16, Z14, Z12
+	VPMINSW       Z8, Z12, Z8
+	VSHUFPS       $0x88, Z8, Z18, Z12
+	VSHUFPS       $0xdd, Z8, Z18, Z8
+	VPMINSW       Z12, Z8, Z12
+	VPUNPCKLQDQ   Z13, Z9, Z8
+	VPUNPCKHQDQ   Z13, Z9, Z9
+	VPMINSW       Z8, Z9, Z8
+	VPUNPCKLQDQ   Z17, Z15, Z9
+	VPUNPCKHQDQ   Z17, Z15, Z13
+	VPMINSW       Z9, Z13, Z9
+	VSHUFPS       $0x88, Z9, Z8, Z13
+	VSHUFPS       $0xdd, Z9, Z8, Z8
+	VPMINSW       Z13, Z8, Z13
+	VPSRLD        $0x10, Z12, Z8
+	VPMINSW       Z8, Z12, Z12
+	VPSLLD        $0x10, Z13, Z8
+	VPMINSW       Z8, Z13, Z13
+	MOVL          $0xaaaaaaaa, R8
+	KMOVD         R8, K1
+	VMOVDQU16     Z13, K1, Z12
+	VSHUFI64X2    $0x88, Z12, Z11, Z8
+	VSHUFI64X2    $0xdd, Z12, Z11, Z9
+	VPMINSW       Z8, Z9, Z8
+	VMOVDQU64     blocksInOrder<>+0(SB), Z9
+	VPERMW        Z8, Z9, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y9
+	VPXORD        Y1, Y9, Y9
+	MOVL          $0x807f807f, R8
+	VPBROADCASTD  R8, Y10
+	VPCMPW        $0x02, Y10, Y8, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	MOVL          $0x7f807f80, R8
+	VPBROADCASTD  R8, Y10
+	VPCMPW        $0x05, Y10, Y9, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	VPSRAW        $0x0f, Y8, Y10
+	VPTERNLOGD    $0x78, Y0, Y10, Y8
+	VPMOVZXWD     Y8, Z8
+	VPSLLD        $0x10, Z8, Z8
+	VPSRAW        $0x0f, Y9, Y10
+	VPTERNLOGD    $0x78, Y0, Y10, Y9
+	VPMOVZXWD     Y9, Z9
+	VPSLLD        $0x10, Z9, Z9
+	VMINPS        Z7, Z8, Z8
+	VMAXPS        Z7, Z9, Z9
+	VSUBPS        Z8, Z7, Z11
+	VCMPPS        $0x0e, Z11, Z9, K1
+	VMOVAPS       Z9, K1, Z8
+	MOVL          $0xbe000000, R8
+	VPBROADCASTD  R8, Z9
+	VMULPS        Z9, Z8, Z8
+	VCVTPS2PH     $0x00, Z8, Y9
+	VMOVDQU64     Y9, (DX)
+	VCVTPH2PS     Y9, Z8
+	MOVL          $0x7c007c00, R8
+	VPBROADCASTD  R8, Y10
+	VPANDD        Y10, Y9, Y9
+	VPCMPEQW      Y10, Y9, K1
+	KMOVD         K1, R8
+	ORL           R8, DI
+	VDIVPS        Z8, Z4, Z9
+	VCMPPS        $0x00, Z7, Z8, K1
+	VMOVAPS       Z7, K1, Z9
+	VMOVUPS       Z9, (SP)
+	VMOVUPS       Z6, 64(SP)
+	TESTQ         AX, AX
+	JZ            scalesOnly
+	XORQ          R8, R8
+	MOVQ          CX, R9
+
+quantize:
+	VBROADCASTSS  (SP)(R8*4), Z8
+	VBROADCASTSS  64(SP)(R8*4), Z9
+	VPSLLD        $0x10, (R9), Z11
+	VPANDD        (R9), Z2, Z12
+	VMULPS        Z8, Z11, Z11
+	VADDPS        Z9, Z11, Z11
+	VMAXPS        Z7, Z11, Z11
+	VMINPS        Z5, Z11, Z11
+	VADDPS.RZ_SAE Z3, Z11, Z11
+	VCVTTPS2DQ    Z11, Z11
+	VMULPS        Z8, Z12, Z12
+	VADDPS        Z9, Z12, Z12
+	VMAXPS        Z7, Z12, Z12
+	VMINPS        Z5, Z12, Z12
+	VADDPS.RZ_SAE Z3, Z12, Z12
+	VCVTTPS2DQ    Z12, Z12
+	VPSLLD        $0x04, Z12, Z12
+	VPORD         Z12, Z11, Z11
+	VPMOVDB       Z11, (AX)
+	VPSLLD        $0x10, 64(R9), Z11
+	VPANDD        64(R9), Z2, Z12
+	VMULPS        Z8, Z11, Z11
+	VADDPS        Z9, Z11, Z11
+	VMAXPS        Z7, Z11, Z11
+	VMINPS        Z5, Z11, Z11
+	VADDPS.RZ_SAE Z3, Z11, Z11
+	VCVTTPS2DQ    Z11, Z11
+	VMULPS        Z8, Z12, Z12
+	VADDPS        Z9, Z12, Z12
+	VMAXPS        Z7, Z12, Z12
+	VMINPS        Z5, Z12, Z12
+	VADDPS.RZ_SAE Z3, Z12, Z12
+	VCVTTPS2DQ    Z12, Z12
+	VPSLLD        $0x04, Z12, Z12
+	VPORD         Z12, Z11, Z11
+	VPMOVDB       Z11, 16(AX)
+	ADDQ          $+128, R9
+	ADDQ          $+32, AX
+	ADDQ          $0x01, R8
+	CMPQ          R8, $0x10
+	JLT           quantize
+
+scalesOnly:
+	ADDQ $+2048, CX
+	ADDQ $0x20, DX
+	ADDQ $0x10, BX
+	DECQ SI
+	JMP  loop
+
+done:
+	XORL  AX, AX
+	TESTL DI, DI
+	JZ    good
+	MOVL  $0x00007f80, AX
+
+good:
+	MOVL AX, largest+40(FP)
 	VZEROUPPER
 	RET

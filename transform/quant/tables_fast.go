@@ -66,6 +66,15 @@ func (p *planes) words() *[16]uint16 {
 	return &t
 }
 
+// asWords is the table as words in memory.
+func (p *planes) asWords() *[32]byte {
+	var t [32]byte
+	for i := range 16 {
+		t[2*i], t[2*i+1] = p[i], p[i+16]
+	}
+	return &t
+}
+
 // plainE4M3 says whether under the scale every code's result is a normal number, so that codes of one mantissa differ by their
 // exponent only.
 func plainE4M3(scale float32) bool {

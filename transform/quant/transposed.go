@@ -108,42 +108,81 @@ func (t *transposed) decode(dst []byte, off int64, p part, needs []plan.Need, in
 	rb := 2 * t.out
 	begin := (p.expert*t.in + p.k0) * rb // of the part's first row in the output
 	end := min(off+int64(len(dst)), (p.expert*t.in+p.k1)*rb)
-	k := p.k1 - p.k0
-	stripe := make([]byte, 2*k*stripeRows)
-	w := window{c: t.inner, needs: make([]plan.Need, len(t.inner.inputs)), in: make([][]byte, len(t.inner.inputs))}
-	data := len(needs) - len(w.in) + 1 // ranges of the data
-	copy(w.needs[1:], needs[data:])
-	copy(w.in[1:], in[data:])
+	w := t.stripes(p, needs, in)
 	for o := p.o0; o < p.o1; o += stripeRows {
 		rows := min(stripeRows, p.o1-o)
-		for i := range rows {
-			j := 0
-			if data > 1 {
-				j = int(o + i - p.o0)
-			}
-			w.needs[0], w.in[0] = needs[j], in[j]
-			if err := w.partial(stripe[2*k*i:2*k*(i+1)], p.expert*t.out+o+i, 2*p.k0); err != nil {
-				return 0, err
-			}
+		if err := w.stripe(p.expert*t.out+o, o-p.o0, rows); err != nil {
+			return 0, err
 		}
-		writeColumns(dst[:end-off], begin+2*o-off, rb, stripe, int(rows), int(k))
+		k := int(w.k1 - w.k0)
+		writeColumns(dst[:end-off], begin+2*o-off, rb, w.out[2*(p.k0-w.k0):2*k*int(rows)], int(rows), int(p.k1-p.k0), k)
 	}
 	return end - off, nil
 }
 
-// writeColumns writes the transpose of src, rows of k elements, to rows of dst that lie rb bytes apart, the first from byte at on. at may lie
-// before dst, and rows reach beyond it; what does is left out.
-func writeColumns(dst []byte, at, rb int64, src []byte, rows, k int) {
+// stripes decodes inner rows of one part, several at a time.
+type stripes struct {
+	c      *rowCodec
+	k0, k1 int64 // columns: the part's, rounded out to units
+	rowLen int64 // bytes of a row's data
+	data   [][]byte
+	packed []byte // data of the rows at hand
+	sides  window // the side inputs; input 0 is not there
+	out    []byte // the rows at hand
+}
+
+func (t *transposed) stripes(p part, needs []plan.Need, in [][]byte) *stripes {
+	c := t.inner
+	u := c.unit
+	w := &stripes{c: c, k0: p.k0 - p.k0%u, k1: min((p.k1+u-1)/u*u, t.in)}
+	ranges := len(needs) - len(c.inputs) + 1 // of the data
+	w.data = in[:ranges]
+	start, end := c.span(&c.inputs[0], 0, w.k0, 0, w.k1)
+	w.rowLen = end - start
+	if ranges == 1 && p.o1 > p.o0+1 {
+		w.data = make([][]byte, p.o1-p.o0)
+		base := p.expert*t.out + p.o0
+		for i := range w.data {
+			start, end := c.span(&c.inputs[0], base+int64(i), w.k0, base+int64(i), w.k1)
+			w.data[i] = in[0][start-needs[0].Start : end-needs[0].Start]
+		}
+	}
+	w.packed, w.out = make([]byte, stripeRows*w.rowLen), make([]byte, 2*stripeRows*(w.k1-w.k0))
+	w.sides = window{c: c, needs: make([]plan.Need, len(c.inputs)), in: make([][]byte, len(c.inputs))}
+	copy(w.sides.needs[1:], needs[ranges:])
+	copy(w.sides.in[1:], in[ranges:])
+	return w
+}
+
+// stripe decodes inner rows from row on, counted over all experts, of which the first has data i, to out.
+func (w *stripes) stripe(row, i, rows int64) error {
+	for r := range rows {
+		copy(w.packed[r*w.rowLen:(r+1)*w.rowLen], w.data[i+r])
+	}
+	size := 2 * (w.k1 - w.k0)
+	for done := int64(0); done < rows; {
+		n := min(rows-done, w.c.shared(row+done))
+		if err := w.sides.stripOf(w.packed[done*w.rowLen:], w.rowLen, w.out[size*done:size*(done+n)], row+done, int(n), w.k0, w.k1); err != nil {
+			return err
+		}
+		done += n
+	}
+	return nil
+}
+
+// writeColumns writes the transpose of src, rows of k elements that lie stride elements apart, to rows of dst that lie rb bytes apart, the first from byte
+// at on. at may lie before dst, and rows reach beyond it; what does is left out.
+func writeColumns(dst []byte, at, rb int64, src []byte, rows, k, stride int) {
 	for i := 0; i < k; i++ {
 		to := at + int64(i)*rb
 		if i+4 <= k && rows%4 == 0 && to >= 0 && to+3*rb+2*int64(rows) <= int64(len(dst)) {
 			for r := 0; r < rows; r += 4 {
-				square(dst[to+2*int64(r):], rb, src[2*(r*k+i):], 2*k)
+				square(dst[to+2*int64(r):], rb, src[2*(r*stride+i):], 2*stride)
 			}
 			i += 3
 			continue
 		}
-		writeColumn(dst, to, src[2*i:], rows, 2*k)
+		writeColumn(dst, to, src[2*i:], rows, 2*stride)
 	}
 }
 

@@ -44,7 +44,7 @@ func encode(name string, units int, symmetric bool, doc string) {
 	scales, zeros, n := Load(Param("scales"), GP64()), Load(Param("zeros"), GP64()), Load(Param("n"), GP64())
 	magnitude, largest := broadcast(0x7FFF7FFF), YMM()
 	VPXOR(largest, largest, largest)
-	c := constants{half: single(0x3F000000), one: single(0x3F800000), fifteen: single(0x41700000), zero: XMM()}
+	c := singles{half: single(0x3F000000), one: single(0x3F800000), fifteen: single(0x41700000), zero: XMM()}
 	VXORPS(c.zero, c.zero, c.zero)
 	half, fifteen, zero := broadcast(0x3F000000), broadcast(0x41700000), YMM()
 	VXORPS(zero, zero, zero)
@@ -98,8 +98,8 @@ func largestWord(largest reg.VecVirtual, bad reg.GPVirtual) reg.GPVirtual {
 	return result
 }
 
-// constants are binary32 numbers in XMM registers.
-type constants struct{ half, one, fifteen, zero reg.VecVirtual }
+// singles are binary32 numbers in XMM registers.
+type singles struct{ half, one, fifteen, zero reg.VecVirtual }
 
 // load is 8 values at a byte offset as binary32.
 func load(values reg.Register, at int) reg.VecVirtual {
@@ -125,7 +125,7 @@ func span(values reg.Register, at int, magnitude, largest, mn, mx reg.VecVirtual
 
 // chooseScale stores the scale and zero point of a block and returns the zero point and the reciprocal of the stored scale. bad becomes 7F80h if the
 // scale is infinite or no number.
-func chooseScale(low, high reg.VecVirtual, c constants, scales, zeros reg.Register, bad reg.GPVirtual) (z, r reg.VecVirtual) {
+func chooseScale(low, high reg.VecVirtual, c singles, scales, zeros reg.Register, bad reg.GPVirtual) (z, r reg.VecVirtual) {
 	s, isZero := XMM(), XMM()
 	z = XMM()
 	VSUBSS(low, high, s)
@@ -145,7 +145,7 @@ func chooseScale(low, high reg.VecVirtual, c constants, scales, zeros reg.Regist
 }
 
 // chooseSymmetric does the same for the symmetric rule: the value of larger magnitude, the smallest if equal, becomes code 0; the zero point is 8.
-func chooseSymmetric(low, high reg.VecVirtual, c constants, scales, zeros reg.Register, bad reg.GPVirtual) (z, r reg.VecVirtual) {
+func chooseSymmetric(low, high reg.VecVirtual, c singles, scales, zeros reg.Register, bad reg.GPVirtual) (z, r reg.VecVirtual) {
 	s, opposite, isHigh := XMM(), XMM(), XMM()
 	VSUBSS(low, c.zero, opposite)
 	VCMPSS(U8(14), opposite, high, isHigh) // greater
@@ -157,7 +157,7 @@ func chooseSymmetric(low, high reg.VecVirtual, c constants, scales, zeros reg.Re
 }
 
 // storeScale stores the scale as F16 and returns the reciprocal of what is stored, 0 for 0.
-func storeScale(s reg.VecVirtual, c constants, scales reg.Register, bad reg.GPVirtual) reg.VecVirtual {
+func storeScale(s reg.VecVirtual, c singles, scales reg.Register, bad reg.GPVirtual) reg.VecVirtual {
 	stored, rounded, r, isZero, word := XMM(), XMM(), XMM(), XMM(), GP32()
 	VCVTPS2PH(U8(0), s, stored)
 	VPEXTRW(U8(0), stored, Mem{Base: scales})

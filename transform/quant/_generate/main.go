@@ -16,14 +16,13 @@ func main() {
 	fp4("fp4Groups32", 32, false, "fp4Groups32 decodes n times 32 codes, the low nibble first, one scale byte for 32.")
 	fp4("fp4Groups16", 16, false, "fp4Groups16 decodes n times 32 codes, the low nibble first, one scale byte for 16.")
 	fp4("fp4Groups16High", 16, true, "fp4Groups16High decodes n times 32 codes, the high nibble first, one scale byte for 16.")
-	lookup16("lookup16Low", false, "lookup16Low decodes n times 32 codes through one table, the low nibble first.")
 	lookup16("lookup16High", true, "lookup16High decodes n times 32 codes through one table, the high nibble first.")
-	affine("affineBytes", false, false, "affineBytes makes bf16((code-zero)*scale) of n times 16 codes.")
-	affine("affineSigned", true, false, "affineSigned does the same for signed codes.")
-	affine("affineBytesBias", false, true, "affineBytesBias makes bf16(f32((code-zero)*scale)+bias) of n times 16 codes.")
-	affineGroups("affineGroups4", false, "affineGroups4 makes bf16((code-zero)*scale) of 4-bit codes, the low nibble first, in groups of units times 32 codes, each with",
-		"its own scale and zero.")
-	affineGroups("affineGroups4Bias", true, "affineGroups4Bias makes bf16(f32(code*scale)+bias), each group with its own scale and bias.")
+	groupsBytes("subtract8", subtract, false, "subtract8 makes bf16((code-second)*scale) of unsigned one-byte codes in groups of units times 16, each with its own parameters.")
+	groupsBytes("bias8", addBias, false, "bias8 makes bf16(f32(code*scale)+second) in the same way.")
+	groupsBytes("signed8", subtract, true, "signed8 makes bf16((code-second)*scale) of signed codes.")
+	affineGroups("subtract4", subtract, "subtract4 makes bf16((code-second)*scale) of 4-bit codes, the low nibble first, in groups of units times 32 codes, each with",
+		"its own parameters.")
+	affineGroups("bias4", addBias, "bias4 makes bf16(f32(code*scale)+second) in the same way.")
 	unpack4()
 	castF32()
 	castF16()
@@ -33,6 +32,10 @@ func main() {
 	encode("encodeORT64", 2, false, "encodeORT64 encodes n blocks of 64 BF16 values in the same way.")
 	encode("encodeSymmetric32", 1, true, "encodeSymmetric32 encodes n blocks of 32 BF16 values by the symmetric rule; every zero point is 8.")
 	encode("encodeSymmetric64", 2, true, "encodeSymmetric64 encodes n blocks of 64 BF16 values by the symmetric rule.")
+	wide()
+	for _, symmetric := range []bool{false, true} {
+		encodeWide(symmetric)
+	}
 	Generate()
 }
 
@@ -165,52 +168,9 @@ func lookup16(name string, high bool, doc string) {
 	RET()
 }
 
-func affine(name string, signed, biased bool, doc string) {
-	text(name, "func(dst, codes *byte, n int, zero, scale, bias float32)", doc)
-	dst, codes, n := Load(Param("dst"), GP64()), Load(Param("codes"), GP64()), Load(Param("n"), GP64())
-	param := func(name string) reg.VecVirtual {
-		c, err := Param(name).Resolve()
-		if err != nil {
-			panic(err)
-		}
-		y := YMM()
-		VBROADCASTSS(c.Addr, y) // not MOVSS: legacy instructions are slow beside wide registers
-		return y
-	}
-	zero, scale, bias := param("zero"), param("scale"), param("bias")
-	r := newRounding()
-	Label("loop")
-	TESTQ(n, n)
-	JZ(LabelRef("done"))
-	var v [2]reg.VecVirtual
-	for i := range v {
-		v[i] = YMM()
-		if signed {
-			VPMOVSXBD(Mem{Base: codes, Disp: 8 * i}, v[i])
-		} else {
-			VPMOVZXBD(Mem{Base: codes, Disp: 8 * i}, v[i])
-		}
-		VCVTDQ2PS(v[i], v[i])
-		VSUBPS(zero, v[i], v[i])
-		VMULPS(scale, v[i], v[i])
-		if biased {
-			VADDPS(bias, v[i], v[i])
-		}
-		r.round(v[i])
-	}
-	store(v[0], v[1], Mem{Base: dst})
-	ADDQ(U8(16), codes)
-	ADDQ(U8(32), dst)
-	DECQ(n)
-	JMP(LabelRef("loop"))
-	Label("done")
-	VZEROUPPER()
-	RET()
-}
-
 // affineGroups decodes nibbles of whole groups. The second parameter of a group is its zero, or its bias.
-func affineGroups(name string, biased bool, doc ...string) {
-	text(name, "func(dst, src *byte, scales, seconds *float32, groups, units int)", doc...)
+func affineGroups(name string, arith arithmetic, doc ...string) {
+	text(name, "func(dst, src *byte, values *[16]float32, scales, seconds *float32, groups, units int)", doc...)
 	dst, src := Load(Param("dst"), GP64()), Load(Param("src"), GP64())
 	scales, seconds := Load(Param("scales"), GP64()), Load(Param("seconds"), GP64())
 	groups, units := Load(Param("groups"), GP64()), Load(Param("units"), GP64())
@@ -233,13 +193,7 @@ func affineGroups(name string, biased bool, doc ...string) {
 		VPMOVZXBD(high, b)
 		for _, v := range []reg.VecVirtual{a, b} {
 			VCVTDQ2PS(v, v)
-			if !biased {
-				VSUBPS(second, v, v)
-			}
-			VMULPS(scale, v, v)
-			if biased {
-				VADDPS(second, v, v)
-			}
+			arith.apply(v, scale, second)
 			r.round(v)
 		}
 		store(a, b, Mem{Base: dst, Disp: 32 * i})
