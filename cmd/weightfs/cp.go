@@ -78,13 +78,11 @@ func (c *copier) whole(ctx context.Context) error {
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	name := missing[0]
-	why := ""
-	if i := slices.IndexFunc(l.Hidden, func(h sources.Hidden) bool { return h.Path == name }); i >= 0 {
-		why = " (" + l.Hidden[i].Reason + ")"
+	first := missing[0]
+	if i := slices.IndexFunc(l.Hidden, func(h sources.Hidden) bool { return h.Path == first }); i >= 0 {
+		first += " (" + l.Hidden[i].Reason + ")"
 	}
-	err = fmt.Errorf("%w: the copy is incomplete: %s of the release's index, %s%s first, %s not there",
-		sources.ErrNotFound, counted(len(missing), "shard"), name, why, map[bool]string{true: "is", false: "are"}[len(missing) == 1])
+	err = fmt.Errorf("the copy is incomplete, %s of its index missing: %s: %w", counted(len(missing), "shard"), first, sources.ErrNotFound)
 	return hinted{err, "all other files are copied; when the source has what is missing, the same command adds it"}
 }
 
