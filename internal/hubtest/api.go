@@ -3,8 +3,10 @@ package hubtest
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,6 +27,14 @@ func problem(status int, code, message string) *reply {
 	}
 	p.header.Set("X-Error-Message", message)
 	return p
+}
+
+// failed is the reply when content cannot be had: it was there when its directory was scanned, or something else is wrong.
+func failed(err error) *reply {
+	if errors.Is(err, fs.ErrNotExist) {
+		return problem(http.StatusNotFound, "EntryNotFound", "Entry not found")
+	}
+	return problem(http.StatusInternalServerError, "", err.Error())
 }
 
 func jsonReply(v any) *reply {
@@ -143,7 +153,7 @@ func deny(q *request, r *repo, files bool) *reply {
 func (h *Hub) at(r *repo, rev string) (*commit, *reply) {
 	c, err := h.revision(r, rev)
 	if err != nil {
-		return nil, problem(http.StatusInternalServerError, "", err.Error())
+		return nil, failed(err)
 	}
 	if c == nil {
 		return nil, problem(http.StatusNotFound, "RevisionNotFound", "Invalid rev id: "+rev)
@@ -169,7 +179,7 @@ func (h *Hub) info(q *request, r *repo, c *commit) *reply {
 		if isTrue(q.URL.Query().Get("blobs")) {
 			e, err := b.entry(false, c)
 			if err != nil {
-				return problem(http.StatusInternalServerError, "", err.Error())
+				return failed(err)
 			}
 			s["size"], s["blobId"] = e.Size, e.OID
 			if e.LFS != nil {
@@ -237,7 +247,7 @@ func (h *Hub) tree(q *request, c *commit, dir string) *reply {
 	expand := isTrue(query.Get("expand"))
 	entries, err := c.list(dir, isTrue(query.Get("recursive")), expand)
 	if err != nil {
-		return problem(http.StatusInternalServerError, "", err.Error())
+		return failed(err)
 	}
 	if len(entries) == 0 && dir != "" {
 		return problem(http.StatusNotFound, "EntryNotFound", dir+" does not exist on \""+c.id+"\"")
@@ -271,7 +281,7 @@ func (h *Hub) tree(q *request, c *commit, dir string) *reply {
 	p := jsonReply(entries[from:to])
 	if to < len(entries) {
 		query.Set("cursor", base64.URLEncoding.EncodeToString([]byte(strconv.Itoa(to))))
-		p.header.Set("Link", "<"+h.URL+q.URL.EscapedPath()+"?"+query.Encode()+`>; rel="next"`)
+		p.header.Set("Link", "<"+h.named(h.cfg.PublicURL, h.URL)+q.URL.EscapedPath()+"?"+query.Encode()+`>; rel="next"`)
 	}
 	return p
 }
@@ -333,7 +343,7 @@ func pathsInfo(q *request, c *commit) *reply {
 		if b := c.find(path); b != nil {
 			e, err := b.entry(ask.Expand, c)
 			if err != nil {
-				return problem(http.StatusInternalServerError, "", err.Error())
+				return failed(err)
 			}
 			entries = append(entries, e)
 		} else if below, _ := c.list(path, true, false); len(below) > 0 {

@@ -18,7 +18,11 @@ import (
 
 // Config says what a hub serves and how. The zero value serves nothing, at once.
 type Config struct {
-	Addr string // of the hub; "" is a port of the kernel's choice on 127.0.0.1. The CDN always gets such a port on the same address
+	Addr string // of the hub; "" is a port of the kernel's choice on 127.0.0.1
+	// CDNAddr is where the CDN listens; "" is a port of the kernel's choice on the hub's address.
+	CDNAddr string
+	// PublicURL and PublicCDN are what replies name the hub and the CDN, where proxies stand before them; "" are their own.
+	PublicURL, PublicCDN string
 	// Root is a directory whose ORG/NAME are served as repositories; "" is none.
 	Root string
 	// Make, if set, makes a release that neither Root nor [Hub.Add] has, or returns nil. It is called once for each name.
@@ -62,7 +66,10 @@ func Start(cfg Config) (*Hub, error) {
 		return nil, fmt.Errorf("stand-in hub: %w", err)
 	}
 	host, _, _ := net.SplitHostPort(hub.Addr().String())
-	cdn, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if cfg.CDNAddr == "" {
+		cfg.CDNAddr = net.JoinHostPort(host, "0")
+	}
+	cdn, err := net.Listen("tcp", cfg.CDNAddr)
 	if err != nil {
 		hub.Close()
 		return nil, fmt.Errorf("stand-in CDN: %w", err)
@@ -71,6 +78,14 @@ func Start(cfg Config) (*Hub, error) {
 	h.listen(hub, h.handler(h.answerHub))
 	h.listen(cdn, h.handler(h.answerCDN))
 	return h, nil
+}
+
+// named is what replies name a server.
+func (h *Hub) named(public, own string) string {
+	if public != "" {
+		return public
+	}
+	return own
 }
 
 // origin is the URL of a listener: of this machine's loopback if it listens everywhere.

@@ -3,11 +3,14 @@ package hubtest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -329,6 +332,63 @@ func TestRoot(t *testing.T) {
 		if r := get(t, h.URL+"/api/models/"+name); r.StatusCode != 401 && r.StatusCode != 404 {
 			t.Errorf("%s: %d", name, r.StatusCode)
 		}
+	}
+}
+
+// TestRootOddities: links to nothing and pipes are no files, and a file that has gone since it was listed is not found.
+func TestRootOddities(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "org", "odd")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a.txt", "w.safetensors", "gone.txt", "gone.safetensors"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("text"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink("nowhere", filepath.Join(dir, "link")), syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, Config{Root: root})
+	var info struct {
+		Sha      string
+		Siblings []struct{ Rfilename string }
+	}
+	json.Unmarshal(get(t, h.URL+"/api/models/org/odd").body, &info)
+	if len(info.Siblings) != 4 {
+		t.Errorf("files: %v", info.Siblings)
+	}
+	at := h.URL + "/org/odd/resolve/" + info.Sha + "/"
+	signed := get(t, at+"gone.safetensors").Header.Get("Location")
+	os.Remove(filepath.Join(dir, "gone.txt"))
+	os.Remove(filepath.Join(dir, "gone.safetensors"))
+	for url, want := range map[string]int{at + "a.txt": 200, at + "w.safetensors": 302, at + "link": 404, at + "pipe": 404, at + "gone.txt": 404, signed: 404} {
+		if r := get(t, url); r.StatusCode != want {
+			t.Errorf("%s: %d, want %d", url, r.StatusCode, want)
+		}
+	}
+}
+
+// TestPublicNames: redirects and pages name the proxies before the two servers, whose ports can be chosen.
+func TestPublicNames(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	h := start(t, Config{CDNAddr: addr, PublicURL: "http://hub.test", PublicCDN: "http://cdn.test"})
+	h.AddRelease("demo/qwen-fp8", testrel.QwenFP8())
+	if h.CDN != "http://"+addr {
+		t.Errorf("the CDN is at %s", h.CDN)
+	}
+	to := get(t, h.URL+"/demo/qwen-fp8/resolve/main/model-00001-of-00010.safetensors").Header.Get("Location")
+	if !strings.HasPrefix(to, "http://cdn.test/lfs/") {
+		t.Errorf("a redirect to %s", to)
+	}
+	if link := get(t, h.URL+"/api/models/demo/qwen-fp8/tree/main?limit=1").Header.Get("Link"); !strings.HasPrefix(link, "<http://hub.test/api/") {
+		t.Errorf("the next page is %s", link)
 	}
 }
 

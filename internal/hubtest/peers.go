@@ -51,7 +51,7 @@ func (h *Hub) answerPlain(q *request) *reply {
 	q.size = b.Size
 	body, err := b.Open()
 	if err != nil {
-		return problem(http.StatusInternalServerError, "", err.Error())
+		return failed(err)
 	}
 	header := http.Header{"Last-Modified": {c.date.UTC().Format(http.TimeFormat)}}
 	return content(q, header, strconv.Quote(gitHash([]byte(b.commit + b.Path))[:32]), body, b.Size)
@@ -169,7 +169,7 @@ func xorb(q *request, b *blob, number string) *reply {
 	}
 	body, err := b.Open()
 	if err != nil {
-		return problem(http.StatusInternalServerError, "", err.Error())
+		return failed(err)
 	}
 	q.kind, q.path = kindData, b.Path
 	x := framed{body, k * xetXorb, min(xetXorb, b.Size-k*xetXorb)}

@@ -289,7 +289,7 @@ func scan(name, dir string) (*commit, error) {
 		}
 		fi, err := os.Stat(path)
 		if err != nil || !fi.Mode().IsRegular() {
-			return err
+			return nil // a link to nothing, a pipe: it is not in the commit
 		}
 		rel, err := filepath.Rel(dir, path)
 		if err != nil {

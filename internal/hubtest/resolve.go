@@ -6,7 +6,9 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -38,7 +40,7 @@ func (h *Hub) answerFile(q *request) *reply {
 	q.size = b.Size
 	hash := b.hashes()
 	if hash.err != nil {
-		return problem(http.StatusInternalServerError, "", hash.err.Error())
+		return failed(hash.err)
 	}
 	switch {
 	case rest[0] == "raw" && b.lfs():
@@ -124,7 +126,7 @@ func (h *Hub) answerResolveCache(q *request) *reply {
 func (h *Hub) plain(q *request, b *blob, hash hashes) *reply {
 	body, err := b.Open()
 	if err != nil {
-		return problem(http.StatusInternalServerError, "", err.Error())
+		return failed(err)
 	}
 	header := http.Header{"X-Repo-Commit": {b.commit}, "Content-Type": {"text/plain; charset=utf-8"},
 		"Content-Disposition": {fmt.Sprintf("inline; filename*=UTF-8''%s", url.PathEscape(b.Path))}}
@@ -154,7 +156,7 @@ func (h *Hub) sign(repo string, b *blob, oid string) string {
 	v.Set("Signature", h.signature(http.MethodGet, doc))
 	v.Set("Key-Pair-Id", "K2STANDIN")
 	v.Set("response-content-disposition", fmt.Sprintf("inline; filename*=UTF-8''%s;", url.PathEscape(b.Path)))
-	return h.CDN + "/lfs/" + oid[:2] + "/" + oid + "?" + v.Encode()
+	return h.named(h.cfg.PublicCDN, h.CDN) + "/lfs/" + oid[:2] + "/" + oid + "?" + v.Encode()
 }
 
 func (h *Hub) signature(method string, doc []byte) string {
@@ -167,6 +169,10 @@ func (h *Hub) signature(method string, doc []byte) string {
 // accessDenied is a refusal as object stores word it.
 func accessDenied(message string) *reply {
 	return textReply(http.StatusForbidden, "application/xml", []byte(`<?xml version="1.0" encoding="UTF-8"?><Error><Code>AccessDenied</Code><Message>`+message+`</Message></Error>`))
+}
+
+func noSuchKey() *reply {
+	return textReply(http.StatusNotFound, "application/xml", []byte("<Error><Code>NoSuchKey</Code></Error>"))
 }
 
 // answerCDN is the CDN's answer to any request. It knows nothing of tokens. Its ETag is its own, unrelated to the hub's.
@@ -191,12 +197,15 @@ func (h *Hub) answerCDN(q *request) *reply {
 	}
 	c, p := h.at(r, x.Commit)
 	if p != nil || c.find(x.Path) == nil {
-		return textReply(http.StatusNotFound, "application/xml", []byte("<Error><Code>NoSuchKey</Code></Error>"))
+		return noSuchKey()
 	}
 	b := c.find(x.Path)
 	q.size = b.Size
 	body, err := b.Open()
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return noSuchKey()
+	case err != nil:
 		return textReply(http.StatusInternalServerError, "application/xml", []byte("<Error><Code>InternalError</Code></Error>"))
 	}
 	etag := sha256.Sum256([]byte(b.commit + b.Path))
