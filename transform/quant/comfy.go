@@ -128,9 +128,10 @@ func (m *matcher) padded(rows, in, group int64) (padding, error) {
 	return p, nil
 }
 
-// tiles is the input of swizzled scales: 128 rows share a row of tiles.
-func (p padding) tiles() rowInput {
-	return rowInput{rowBytes: 128 * p.scales, perExpert: p.scaleRows / 128, num: 1, den: 128, size: p.scaleRows * p.scales}
+// tiledScales is the input of scales in 128x4 tiles, of which every row of a weight [experts, out] has cols: 128 rows share a row of tiles.
+func tiledScales(experts, out, cols int64) rowInput {
+	bands, rowBytes := ceilDiv(out, 128), 128*4*ceilDiv(cols, 4)
+	return rowInput{rowBytes: rowBytes, perExpert: bands, num: 1, den: 128, size: experts * bands * rowBytes}
 }
 
 // warn says what nothing in the file tells.
@@ -157,7 +158,7 @@ func (m *matcher) comfyNVFP4() (*Match, error) {
 	}
 	k := fp4{group: 16, highFirst: true, scale: numE4M3, second: secondMultiplies, swizzled: true}
 	c := newFP4(k, 1, p.out, p.in)
-	c.inputs = []rowInput{rowData(in/2, 1, rows, 1), p.tiles()}
+	c.inputs = []rowInput{rowData(in/2, 1, rows, 1), tiledScales(1, rows, p.scales)}
 	second, err := secondInput(m.tensor("weight_scale_2"), c)
 	if err != nil {
 		return m.refuse("weight_scale_2", "%v", err)
@@ -178,26 +179,31 @@ func (m *matcher) comfyMXFP8() (*Match, error) {
 	if err != nil {
 		return m.refuse("weight_scale", "%v", err)
 	}
-	k := swizzled8{}
-	c := &rowCodec{
-		text: "mxfp8(scales=128x4)", experts: 1, out: p.out, in: p.in, size: 2 * p.out * p.in, unit: 1, kernel: k,
-		inputs: []rowInput{rowData(in, 1, rows, 1), p.tiles()},
-	}
+	c := newSwizzled8(weight.DType, 1, p.out, p.in)
+	c.inputs = []rowInput{rowData(in, 1, rows, 1), tiledScales(1, rows, p.scales)}
 	match := m.result(c, []int64{p.out, p.in}, []string{"weight", "weight_scale"}, "mxfp8, swizzled scales")
 	match.Warnings = p.warn(m)
 	return match, nil
 }
 
-// swizzled8 decodes MXFP8 whose scales lie in 128x4 tiles: value = code * 2^(scale-127).
-type swizzled8 struct{}
+// newSwizzled8 is the codec of MXFP8 with scales in 128x4 tiles.
+func newSwizzled8(dtype string, experts, out, in int64) *rowCodec {
+	return &rowCodec{
+		text: fmt.Sprintf("mxfp8(%s,scales=128x4)", dtype), experts: experts, out: out, in: in, size: 2 * experts * out * in, unit: 1,
+		kernel: swizzled8{codes8[dtype]}, inputs: []rowInput{rowData(in, experts, out, 1), tiledScales(experts, out, ceilDiv(in, 32))},
+	}
+}
 
-func (swizzled8) decode(s *strip) error {
+// swizzled8 decodes MXFP8 whose scales lie in 128x4 tiles: value = code * 2^(scale-127).
+type swizzled8 struct{ codes *[256]float32 }
+
+func (k swizzled8) decode(s *strip) error {
 	at := fp4{swizzled: true}
 	for r := range s.rows {
 		dst, data := s.out1(r), s.at(0, r)
 		for c := s.c0; c < s.c1; c++ {
 			scale := e8m0Values[s.at(1, r)[at.scaleIndex(s, r, c/32)]]
-			putBF16(dst, c-s.c0, e4m3Values[data[c-s.c0]]*scale)
+			putBF16(dst, c-s.c0, k.codes[data[c-s.c0]]*scale)
 		}
 	}
 	return nil

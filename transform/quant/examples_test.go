@@ -292,9 +292,8 @@ func TestCastVectors(t *testing.T) {
 
 // TestSwizzle checks the place of scales in 128x4 tiles (example 18).
 func TestSwizzle(t *testing.T) {
-	p := padding{scaleRows: 256, scales: 8}
 	for _, x := range [][3]int{{0, 0, 0}, {0, 1, 1}, {1, 0, 16}, {32, 0, 4}, {127, 3, 511}, {0, 4, 512}, {128, 0, 1024}, {200, 7, 1675}} {
-		tiles := p.tiles()
+		tiles := tiledScales(1, 256, 8)
 		at := int(tiles.first(int64(x[0]), 256)*tiles.rowBytes) + fp4{swizzled: true}.scaleIndex(&strip{row: int64(x[0])}, 0, x[1])
 		if at != x[2] {
 			t.Errorf("scale (%d, %d) at %d, want %d", x[0], x[1], at, x[2])

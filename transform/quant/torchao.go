@@ -2,6 +2,7 @@ package quant
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 )
 
@@ -105,33 +106,78 @@ func (m *matcher) aoScaled(t *aoType, known bool) (*Match, error) {
 // aoMX is MX blocks of 32 with F8 or E2M1 elements.
 func (m *matcher) aoMX(t *aoType) (*Match, error) {
 	weight, scale := m.tensor(aoData), m.tensor(aoScale)
-	if string(t.Data.BlockSize) != "32" || t.Data.Swizzled || !m.is(aoScale, "F8_E8M0", "U8") {
-		return m.refuse(aoScale, "MX blocks of %s, swizzled %t, scales %s", t.Data.BlockSize, t.Data.Swizzled, scale.DType)
+	if string(t.Data.BlockSize) != "32" || !m.is(aoScale, "F8_E8M0", "U8") {
+		return m.refuse(aoScale, "MX blocks of %s with scales %s", t.Data.BlockSize, scale.DType)
 	}
 	if isF8(weight.DType) {
-		g, err := findGrid(weight.Shape, scale.Shape, [2]int{1, 32})
-		if err != nil {
-			return m.refuse(aoScale, "%v", err)
-		}
-		return m.result(newScaled8(weight, scaled8{codes: codes8[weight.DType], scale: numE8M0, bn: int(g.bn)}, g), weight.Shape, []string{aoData, aoScale}, "MXTensor by metadata"), nil
+		return m.aoMXFP8(t)
 	}
 	elem := text(object(t.Data.ElemDType), "_data")
 	if elem != "float4_e2m1fn_x2" || !m.is(aoData, "U8", "F4") {
 		return m.refuse(aoData, "MX elements %q in %s", elem, weight.DType)
 	}
-	return m.fp4(aoData, aoScale, fp4{group: 32, scale: numE8M0}, "MXTensor by metadata")
+	return m.aoFP4(t, fp4{group: 32, scale: numE8M0}, "MXTensor by metadata")
+}
+
+// aoMXFP8 is MX blocks of F8 elements.
+func (m *matcher) aoMXFP8(t *aoType) (*Match, error) {
+	weight, inputs := m.tensor(aoData), []string{aoData, aoScale}
+	if !t.Data.Swizzled {
+		g, err := findGrid(weight.Shape, m.tensor(aoScale).Shape, [2]int{1, 32})
+		if err != nil {
+			return m.refuse(aoScale, "%v", err)
+		}
+		return m.result(newScaled8(weight, scaled8{codes: codes8[weight.DType], scale: numE8M0, bn: int(g.bn)}, g), weight.Shape, inputs, "MXTensor by metadata"), nil
+	}
+	experts, out, in, ok := dims(weight.Shape)
+	if !ok {
+		return m.refuse(aoData, "shape %v is no matrix", weight.Shape)
+	}
+	if err := m.aoTiled(experts, out, in, 32); err != nil {
+		return m.refuse(aoScale, "%v", err)
+	}
+	return m.result(newSwizzled8(weight.DType, experts, out, in), weight.Shape, inputs, "MXTensor by metadata, swizzled scales"), nil
+}
+
+// aoFP4 is E2M1 codes with a scale for k.group columns.
+func (m *matcher) aoFP4(t *aoType, k fp4, how string) (*Match, error) {
+	if !t.Data.Swizzled {
+		return m.fp4(aoData, aoScale, k, how)
+	}
+	weight := m.tensor(aoData)
+	experts, out, in, ok := packedShape(weight)
+	if !ok {
+		return m.refuse(aoData, "%s%v is no matrix of packed codes", weight.DType, weight.Shape)
+	}
+	if err := m.aoTiled(experts, out, in, int64(k.group)); err != nil {
+		return m.refuse(aoScale, "%v", err)
+	}
+	k.swizzled = true
+	c := newFP4(k, experts, out, in)
+	c.inputs[1] = tiledScales(experts, out, ceilDiv(in, int64(k.group)))
+	return m.result(c, weightShape(len(weight.Shape), experts, out, in), []string{aoData, aoScale}, how+", swizzled scales"), nil
+}
+
+// aoTiled checks the shape of scales in 128x4 tiles, one for group columns: a tile of 512 bytes counts as [32, 16]. Tiles do not span experts.
+func (m *matcher) aoTiled(experts, out, in, group int64) error {
+	shape := m.tensor(aoScale).Shape
+	want := weightShape(len(m.tensor(aoData).Shape), experts, 32*ceilDiv(out, 128), 16*ceilDiv(in, 4*group))
+	if !slices.Equal(shape, want) || experts > 1 && out%128 != 0 {
+		return fmt.Errorf("scale shape %v, expected %v in tiles over %d experts of %d rows", shape, want, experts, out)
+	}
+	return nil
 }
 
 // aoNVFP4 is NVFP4 whose per-tensor scale, if there is one, multiplies.
 func (m *matcher) aoNVFP4(t *aoType) (*Match, error) {
-	if string(t.Data.BlockSize) != "16" || t.Data.Swizzled || !m.is(aoScale, "F8_E4M3") || !m.is(aoData, "U8", "F4") {
-		return m.refuse(aoScale, "NVFP4 blocks of %s, swizzled %t, scales %s", t.Data.BlockSize, t.Data.Swizzled, m.tensor(aoScale).DType)
+	if string(t.Data.BlockSize) != "16" || !m.is(aoScale, "F8_E4M3") || !m.is(aoData, "U8", "F4") {
+		return m.refuse(aoScale, "NVFP4 blocks of %s with scales %s", t.Data.BlockSize, m.tensor(aoScale).DType)
 	}
 	k := fp4{group: 16, scale: numE4M3}
 	if m.has(aoPerTensor) {
 		k.second = secondMultiplies
 	}
-	match, err := m.fp4(aoData, aoScale, k, "NVFP4Tensor by metadata")
+	match, err := m.aoFP4(t, k, "NVFP4Tensor by metadata")
 	if err != nil || k.second == secondNone {
 		return match, err
 	}
