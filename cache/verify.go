@@ -124,11 +124,14 @@ func (b *diskBlob) hash(stop func() error) (sum sources.ID, err error) {
 	return sum, nil
 }
 
-// populate has the kernel read a piece of 2 MiB of a data file into its page cache as one folio, whatever the read-ahead of the device. Once all of a
-// blob is verified, readers may map those very pages (passthrough), and a whole piece takes one entry in their page tables instead of 512. It is
-// advice: what goes wrong is seen when the piece is read.
+// populate has the kernel read a piece of 2 MiB of a data file from disk into its page cache as one folio, whatever the read-ahead of the device and
+// however the piece was written. Once all of a blob is verified, readers may map those very pages (passthrough), and a whole piece takes one entry in
+// their page tables instead of 512. It is advice: what goes wrong is seen when the piece is read.
 func populate(f *os.File, off int64, n int) {
-	p, err := unix.Mmap(int(f.Fd()), off, n, unix.PROT_READ, unix.MAP_SHARED)
+	fd := int(f.Fd())
+	_ = unix.SyncFileRange(fd, off, int64(n), unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
+	_ = unix.Fadvise(fd, off, int64(n), unix.FADV_DONTNEED)
+	p, err := unix.Mmap(fd, off, n, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return
 	}
