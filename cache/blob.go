@@ -95,8 +95,11 @@ func (b *diskBlob) tryLoad() error {
 		return err
 	}
 	head, _ := decodeHead(raw)
-	if b.data, _, err = b.openFile(name+".data", flag); err != nil {
+	if b.data, _, err = b.openFile(name+".data", flag); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: no data: %w", errMap, err)
+	}
+	if err != nil {
+		return err
 	}
 	b.size, b.index, b.logged = head.size, x, int64(good)
 	b.used = info.ModTime().Unix()

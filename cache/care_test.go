@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -156,29 +157,76 @@ func TestOpenShards(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
-// TestFewDescriptors reads a release of a hundred files with 40 descriptors: what cannot be kept on disk is fetched, and nothing is wrong.
+// TestFewDescriptors reads a release of 213 files, all of which are on disk in part, with 64 descriptors: nothing is wrong or lost, what cannot be kept on
+// disk is fetched, and a third of the descriptors is left to connections.
 func TestFewDescriptors(t *testing.T) {
 	child(t, "TestFewDescriptors", func(dir string) error {
-		if err := limitDescriptors(40); err != nil {
-			return err
-		}
 		var files []fakeFile
-		for i := range 100 {
-			files = append(files, fakeFile{path: fmt.Sprintf("f%03d", i), size: 300_000, named: true})
+		for i := range 213 {
+			files = append(files, fakeFile{path: fmt.Sprintf("f%03d", i), size: 3 * cellSize, named: true})
 		}
-		src := newFake(files...)
-		c, err := New(Options{Dir: dir, Size: 1 << 30, Memory: 8 << 20})
-		if err != nil {
-			return err
-		}
-		f := c.Release(src, src.listing())
-		for range 2 {
+		readAll := func(from, to int64, during func() error) error {
+			src := newFake(files...)
+			c, err := New(Options{Dir: dir, Size: 1 << 30, Memory: 8 << 20})
+			if err != nil {
+				return err
+			}
+			f := c.Release(src, src.listing())
 			for i := range files {
-				if err := readBack(ctxb(), f, src, i, 0, 300_000); err != nil {
+				if err := readBack(ctxb(), f, src, i, from, to-from); err != nil {
 					return err
 				}
 			}
+			return errors.Join(during(), c.Close())
 		}
-		return c.Close()
+		nothing := func() error { return nil }
+		if err := readAll(0, 10, nothing); err != nil { // with enough of them: a cell of every file is kept
+			return err
+		}
+		kept := blobFiles(dir)
+		if err := limitDescriptors(64); err != nil {
+			return err
+		}
+		for range 2 {
+			if err := readAll(cellSize, 2*cellSize, freeDescriptors(20)); err != nil { // others are for the network
+				return err
+			}
+		}
+		if now := blobFiles(dir); len(kept) != 2*len(files) || !slices.Equal(now, kept) {
+			return fmt.Errorf("%d files were kept, now %d", len(kept), len(now))
+		}
+		return nil
 	})
+}
+
+// blobFiles is the names of data and map files.
+func blobFiles(dir string) []string {
+	names, _ := filepath.Glob(filepath.Join(dir, version, "*", "*"))
+	return names
+}
+
+// freeDescriptors fails if fewer than n descriptors are free.
+func freeDescriptors(n int) func() error {
+	return func() error {
+		for range n {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+		}
+		return nil
+	}
+}
+
+func TestMostBlobs(t *testing.T) {
+	for _, c := range []struct {
+		descriptors int64
+		two         bool
+		want        int64
+	}{{1 << 20, false, (1<<20 - 128) / 3}, {1024, false, 298}, {1024, true, 179}, {256, false, 42}, {64, false, 10}, {64, true, 6}, {4, false, 1}, {0, true, 1}} {
+		if got := mostBlobs(c.descriptors, c.two); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
 }

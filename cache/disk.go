@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/moby/sys/mountinfo"
@@ -23,6 +26,9 @@ type disk struct {
 	dir    string
 	own    *store // what this process writes; nil if it can write nowhere
 	shared *store // what another process writes; nil if own is the directory itself
+	log    *slog.Logger
+	most   int64        // blobs that are read and written: each holds descriptors until the cache closes
+	blobs  atomic.Int64 // those that were wanted
 }
 
 // DefaultDir is where the cache is kept unless a user says otherwise: $XDG_CACHE_HOME/weightfs, or the system's equivalent.
@@ -43,7 +49,7 @@ func openDisk(o Options, stats *counters) (*disk, error) {
 		return nil, err
 	}
 	lock, err := lockIn(root)
-	d := &disk{dir: o.Dir}
+	d := &disk{dir: o.Dir, log: o.Log}
 	switch {
 	case err == nil:
 		removeLeftOver(root)
@@ -62,7 +68,27 @@ func openDisk(o Options, stats *counters) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.most = mostBlobs(descriptors(), d.own != nil && d.shared != nil)
 	return d, nil
+}
+
+// descriptors is how many files and connections this process may have open.
+func descriptors() int64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return math.MaxInt32
+	}
+	return int64(min(l.Cur, math.MaxInt32))
+}
+
+// mostBlobs leaves connections, local files and what is open for a moment half of the descriptors, or 128. A blob has three files, and two more where
+// another process writes it as well.
+func mostBlobs(descriptors int64, two bool) int64 {
+	each := int64(3)
+	if two {
+		each = 5
+	}
+	return max(1, (descriptors-min(descriptors/2, 128))/each)
 }
 
 // openPrivate opens a directory that must be the user's own and that nobody else can write to.
@@ -189,9 +215,16 @@ func formatOf(name string) (n uint64, ok bool) {
 	return n, ok && err == nil
 }
 
-// open is the places on disk where the cells of a blob are, the one that is written first. None without a directory.
+// open is the places on disk where the cells of a blob are, the one that is written first. None without a directory, and none for more blobs
+// than there are descriptors for. They are open until the cache closes.
 func (d *disk) open(id sources.ID, size int64) []*diskBlob {
 	if d == nil || id == (sources.ID{}) {
+		return nil
+	}
+	if n := d.blobs.Add(1); n > d.most {
+		if n == d.most+1 {
+			d.log.Warn("few descriptors: what more files are read is not kept on disk (ulimit -n)", "files", d.most)
+		}
 		return nil
 	}
 	var out []*diskBlob
