@@ -39,8 +39,7 @@ func (d *expertFiles) layers() plan.Dir {
 // node is the file of one expert.
 func (d *expertFiles) node(i, e int) plan.Node {
 	ts := d.tensors(i, e)
-	entries, data := placeTensors(ts)
-	header, err := safetensors.EncodedLen(entries, ptMetadata, pageBytes)
+	header, data, err := headerLen(ts, ptMetadata, pageBytes)
 	if err != nil {
 		panic("transform: the header of an expert: " + err.Error())
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"weightfs/fs/plan"
-	"weightfs/sources/safetensors"
 	"weightfs/transform/quant"
 )
 
@@ -88,8 +87,7 @@ func (d *layers) list() (plan.Dir, error) {
 	var index indexSize
 	for _, m := range d.modules() {
 		ts := d.tensors(m)
-		entries, data := placeTensors(ts)
-		header, err := safetensors.EncodedLen(entries, ptMetadata, pageBytes)
+		header, data, err := headerLen(ts, ptMetadata, pageBytes)
 		if err != nil {
 			return nil, err
 		}

@@ -8,8 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
+	"sync/atomic"
 
 	"weightfs/fs/plan"
 	"weightfs/sources/safetensors"
@@ -129,11 +128,12 @@ func literal(name string, text []byte) *plan.Plan {
 // shardName is the name of shard k of n, from 0.
 func shardName(k, n int) string { return fmt.Sprintf("model-%05d-of-%05d.safetensors", k+1, n) }
 
-// tensors is what the view shows of source shard s, in the order of its file.
-func (m *modelDir) tensors(s int) ([]tensor, error) {
-	out := make([]tensor, 0, m.in.base[s+1]-m.in.base[s])
+// tensors appends to out, which is empty, what the view shows of source shard s, in the order of its file.
+func (m *modelDir) tensors(s int, out []tensor) ([]tensor, error) {
+	out = slices.Grow(out, int(m.in.base[s+1]-m.in.base[s]))
+	emit := func(t tensor) { out = append(out, t) }
 	for i := m.in.base[s]; i < m.in.base[s+1]; i++ {
-		if err := m.show(i, func(t tensor) { out = append(out, t) }); err != nil {
+		if err := m.show(i, emit); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +158,7 @@ func sortTensors(ts []tensor) {
 	})
 }
 
-// place sets the offsets of tensors that follow each other from 0 and returns the header's entries and the bytes of data.
+// placeTensors sets the offsets of tensors that follow each other from 0 and returns the header's entries and the bytes of data.
 func placeTensors(ts []tensor) (entries []safetensors.Tensor, data int64) {
 	entries = make([]safetensors.Tensor, len(ts))
 	for i := range ts {
@@ -169,17 +169,34 @@ func placeTensors(ts []tensor) (entries []safetensors.Tensor, data int64) {
 	return entries, data
 }
 
+// headerLen is the length of the header of a file with these tensors, and the bytes of their data.
+func headerLen(ts []tensor, metadata map[string]string, align int64) (header, data int64, err error) {
+	l := safetensors.NewLength(metadata)
+	for i := range ts {
+		t := ts[i].Tensor
+		t.Begin, t.End = data, data+ts[i].size
+		data = t.End
+		if err := l.Add(&t); err != nil {
+			return 0, 0, err
+		}
+	}
+	header, err = l.Bytes(align)
+	return header, data, err
+}
+
 var ptMetadata = map[string]string{"format": "pt"}
 
-// scanShards finds the shards of every source shard, some source shards at once.
+// scanShards finds the shards of every source shard, one on each processor at a time.
 func (m *modelDir) scanShards() (*shardList, error) {
 	found, errs := make([][]outShard, len(m.in.Shards)), make([]error, len(m.in.Shards))
-	var work errgroup.Group
-	work.SetLimit(runtime.GOMAXPROCS(0))
-	for s := range m.in.Shards {
-		work.Go(func() error {
-			found[s], errs[s] = m.scanShard(s)
-			return nil
+	var next atomic.Int64
+	var work sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		work.Go(func() {
+			var ts []tensor
+			for s := int(next.Add(1)) - 1; s < len(found); s = int(next.Add(1)) - 1 {
+				found[s], ts, errs[s] = m.scanShard(s, ts[:0])
+			}
 		})
 	}
 	work.Wait()
@@ -196,31 +213,30 @@ func (m *modelDir) scanShards() (*shardList, error) {
 	return list, nil
 }
 
-// scanShard is what the view shows of source shard s, as shards.
-func (m *modelDir) scanShard(s int) (shards []outShard, err error) {
-	ts, err := m.tensors(s)
-	if err != nil {
-		return nil, err
+// scanShard is what the view shows of source shard s, as shards; it finds that in the memory of ts, which it returns.
+func (m *modelDir) scanShard(s int, ts []tensor) (shards []outShard, _ []tensor, err error) {
+	if ts, err = m.tensors(s, ts); err != nil {
+		return nil, ts, err
 	}
 	for from := 0; from < len(ts); {
 		n, header, data, err := fit(ts[from:])
 		if err != nil {
-			return nil, err
+			return nil, ts, err
 		}
 		shards = append(shards, outShard{s, from, from + n, header + data, data, nameBytes(ts[from : from+n])})
 		from += n
 	}
-	return shards, nil
+	return shards, ts, nil
 }
 
 // fit is the longest run of the first tensors whose header is not longer than maxHeader, at least one tensor: how many they are, and
 // the bytes of their header and data.
 func fit(ts []tensor) (n int, header, data int64, err error) {
-	entries, data := placeTensors(ts)
-	header, err = safetensors.EncodedLen(entries, ptMetadata, pageBytes)
+	header, data, err = headerLen(ts, ptMetadata, pageBytes)
 	if err == nil && header <= maxHeader {
 		return len(ts), header, data, nil
 	}
+	entries, _ := placeTensors(ts)
 	total := int64(pageBytes) // frame, metadata and padding
 	for ; n < len(entries); n++ {
 		one, err := safetensors.EncodedLen(entries[n:n+1], nil, 1)
@@ -231,13 +247,13 @@ func fit(ts []tensor) (n int, header, data int64, err error) {
 			break
 		}
 	}
-	header, err = safetensors.EncodedLen(entries[:n], ptMetadata, pageBytes)
-	return n, header, entries[n-1].End, err
+	header, data, err = headerLen(ts[:n], ptMetadata, pageBytes)
+	return n, header, data, err
 }
 
 // shard makes the plan of one shard.
 func (m *modelDir) shard(o outShard) (*plan.Plan, error) {
-	ts, err := m.tensors(o.source)
+	ts, err := m.tensors(o.source, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +281,7 @@ func (m *modelDir) each(list *shardList, add func(file string, ts []tensor)) err
 	for k, o := range list.shards {
 		if k == 0 || o.source != list.shards[k-1].source {
 			var err error
-			if ts, err = m.tensors(o.source); err != nil {
+			if ts, err = m.tensors(o.source, nil); err != nil {
 				return err
 			}
 		}

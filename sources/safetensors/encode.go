@@ -42,17 +42,40 @@ func Encode(tensors []Tensor, metadata map[string]string, align int64) ([]byte, 
 
 // EncodedLen is the length of what [Encode] makes, computed without making it.
 func EncodedLen(tensors []Tensor, metadata map[string]string, align int64) (int64, error) {
-	scratch := appendMetadata(nil, metadata)
-	members := int64(len(scratch))
+	l := NewLength(metadata)
 	for i := range tensors {
-		t := &tensors[i]
-		if t.Name == "__metadata__" || !utf8.ValidString(t.Name) {
-			return 0, fmt.Errorf("encoding: %w: tensor name %q", ErrHeaderJSON, t.Name)
+		if err := l.Add(&tensors[i]); err != nil {
+			return 0, err
 		}
-		scratch = appendTensor(scratch[:0], t)
-		members += int64(len(scratch))
 	}
-	n := 8 + max(members, 1) + 1 // the first comma becomes the opening brace
+	return l.Bytes(align)
+}
+
+// Length finds the length of what [Encode] makes from one tensor after the other.
+type Length struct {
+	members int64
+	scratch []byte
+}
+
+// NewLength begins with no tensor.
+func NewLength(metadata map[string]string) *Length {
+	b := appendMetadata(nil, metadata)
+	return &Length{members: int64(len(b)), scratch: b}
+}
+
+// Add counts one more tensor.
+func (l *Length) Add(t *Tensor) error {
+	if t.Name == "__metadata__" || !utf8.ValidString(t.Name) {
+		return fmt.Errorf("encoding: %w: tensor name %q", ErrHeaderJSON, t.Name)
+	}
+	l.scratch = appendTensor(l.scratch[:0], t)
+	l.members += int64(len(l.scratch))
+	return nil
+}
+
+// Bytes is the length with padding to a multiple of align.
+func (l *Length) Bytes(align int64) (int64, error) {
+	n := 8 + max(l.members, 1) + 1 // the first comma becomes the opening brace
 	n = (n + align - 1) / align * align
 	if n-8 > MaxHeader {
 		return 0, fmt.Errorf("encoding: %w: %d bytes, the limit is %d", ErrHeaderTooLarge, n-8, MaxHeader)
