@@ -409,6 +409,50 @@ func TestFaultFewDescriptors(t *testing.T) {
 	m.unmount()
 }
 
+// TestFaultManyShards (T28): all 213 shards of a release open at once with 256 descriptors, also after every connection is lost.
+func TestFaultManyShards(t *testing.T) {
+	const release = "qwen3.8-max-fp8"
+	m := newFaultMount(t, "")
+	m.mount(func(args ...string) []string { return limits(256, "", args...) }, "--view=release", "hf://demo/"+release)
+	var shards []*testrel.File
+	var open []*os.File
+	files := testrel.ByName(release)[0].Files
+	for i, f := range files {
+		if !strings.HasSuffix(f.Path, ".safetensors") {
+			continue
+		}
+		file, err := os.Open(filepath.Join(m.dir, f.Path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		shards, open = append(shards, &files[i]), append(open, file)
+	}
+	for round := range int64(2) {
+		err := together(len(shards), func(i int) error {
+			p, off := make([]byte, 4096), shards[i].Size/4*(round+1)
+			if _, err := open[i].ReadAt(p, off); err != nil {
+				return err
+			}
+			return same(p, shards[i], off)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if round == 0 {
+			m.hub.Close()
+			m.startHub()
+		}
+	}
+	if s := m.status(); len(shards) != 213 || s.Errors != 0 {
+		t.Errorf("%d shards, %d errors", len(shards), s.Errors)
+	}
+	for _, f := range open {
+		f.Close()
+	}
+	m.unmount()
+}
+
 // TestFaultSmallCgroup (T27): 64 streams of a slow server in a memory cgroup of 256 MiB: nobody is killed.
 func TestFaultSmallCgroup(t *testing.T) {
 	m := newFaultMount(t, "")
