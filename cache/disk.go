@@ -239,8 +239,8 @@ func (d *disk) open(id sources.ID, size int64) []*diskBlob {
 	return out
 }
 
-// loadObject is a small thing that was kept whole under a key, or nil.
-func (d *disk) loadObject(key sources.ID, limit int64) []byte {
+// loadObject is a small thing that was kept whole under a key, or nil; it is in the memory of buf where that is enough.
+func (d *disk) loadObject(key sources.ID, limit int64, buf []byte) []byte {
 	if d == nil || key == (sources.ID{}) {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (d *disk) loadObject(key sources.ID, limit int64) []byte {
 		if s == nil {
 			continue
 		}
-		if b := s.load(key, limit); b != nil {
+		if b := s.load(key, limit, buf); b != nil {
 			return b
 		}
 	}

@@ -684,7 +684,7 @@ func TestHeader(t *testing.T) {
 	o := diskOptions(t)
 	c := newCache(t, o)
 	for _, path := range []string{"a", "b"} {
-		got, err := c.Release(src, src.listing()).Header(ctxb(), path)
+		got, err := c.Release(src, src.listing()).Header(ctxb(), path, nil)
 		must(t, err)
 		if !bytes.Equal(got, head) {
 			t.Errorf("%s: wrong header", path)
@@ -692,7 +692,7 @@ func TestHeader(t *testing.T) {
 	}
 	wantRequests(t, src, request{"a", 0, 8}, request{"a", 8, 300_008})
 	c = reopened(t, c, o)
-	got, err := c.Release(src, src.listing()).Header(ctxb(), "a")
+	got, err := c.Release(src, src.listing()).Header(ctxb(), "a", nil)
 	must(t, err)
 	if !bytes.Equal(got, head) {
 		t.Error("wrong header from disk")
@@ -702,7 +702,7 @@ func TestHeader(t *testing.T) {
 		flip(".data", 200_000, 1)(t, p, "")
 	}
 	c = reopened(t, c, o)
-	got, err = c.Release(src, src.listing()).Header(ctxb(), "a")
+	got, err = c.Release(src, src.listing()).Header(ctxb(), "a", nil)
 	must(t, err)
 	if !bytes.Equal(got, head) {
 		t.Error("wrong header after a flip")
@@ -719,7 +719,7 @@ func TestBadHeader(t *testing.T) {
 	} {
 		src := newFake(fakeFile{path: "a", data: data})
 		c := newCache(t, Options{})
-		if _, err := c.Release(src, src.listing()).Header(ctxb(), "a"); err == nil || !strings.Contains(err.Error(), "a") {
+		if _, err := c.Release(src, src.listing()).Header(ctxb(), "a", nil); err == nil || !strings.Contains(err.Error(), "a") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := len(src.take()); n > 1 {

@@ -16,7 +16,7 @@ func (c *Cache) LoadDocument(key sources.ID, limit int64) []byte {
 		return nil
 	}
 	defer c.leave()
-	return c.disk.loadObject(key, limit)
+	return c.disk.loadObject(key, limit, nil)
 }
 
 // StoreDocument keeps a small document that never changes, if there is a disk cache that may be written.

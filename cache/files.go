@@ -264,8 +264,8 @@ func (f *Files) ReadFile(ctx context.Context, path string, limit int64) ([]byte,
 }
 
 // Header is the first 8+N bytes of a safetensors file, N being the length of its header. It comes from the disk cache, or with two
-// requests for exactly these bytes.
-func (f *Files) Header(ctx context.Context, path string) ([]byte, error) {
+// requests for exactly these bytes. It is in the memory of buf where that is enough.
+func (f *Files) Header(ctx context.Context, path string, buf []byte) ([]byte, error) {
 	if err := f.cache.enter(); err != nil {
 		return nil, err
 	}
@@ -279,14 +279,14 @@ func (f *Files) Header(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	if o.content != nil && o.content.seal.Load() != nil { // cells are what is sealed
-		return x.header(func(p []byte, off int64) error { return f.ReadAt(ctx, path, p, off) })
+		return x.header(buf, func(p []byte, off int64) error { return f.ReadAt(ctx, path, p, off) })
 	}
 	key := headerKey(o.blob.ID())
-	if b := f.cache.disk.loadObject(key, 8+maxHeader); b != nil && headerFits(b) {
+	if b := f.cache.disk.loadObject(key, 8+maxHeader, buf); b != nil && headerFits(b) {
 		f.cache.stats.diskBytes.Add(int64(len(b)))
 		return b, nil
 	}
-	b, err := x.header(func(p []byte, off int64) error { return x.readExact(ctx, o, p, off) })
+	b, err := x.header(buf, func(p []byte, off int64) error { return x.readExact(ctx, o, p, off) })
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +308,7 @@ func headerKey(id sources.ID) sources.ID {
 	return sha256.Sum256(append([]byte("header:"), id[:]...))
 }
 
-func (x *file) header(read func(p []byte, off int64) error) ([]byte, error) {
+func (x *file) header(buf []byte, read func(p []byte, off int64) error) ([]byte, error) {
 	if x.entry.Size < 8 {
 		return nil, x.fault("read", 0, 0, fmt.Errorf("%w: too small for a safetensors header: %d bytes", sources.ErrCorrupt, x.entry.Size))
 	}
@@ -320,7 +320,7 @@ func (x *file) header(read func(p []byte, off int64) error) ([]byte, error) {
 	if n > maxHeader || n > uint64(x.entry.Size-8) {
 		return nil, x.fault("read", 0, 8, fmt.Errorf("%w: header of 8+%d bytes, file of %d, limit %d", sources.ErrCorrupt, n, x.entry.Size, maxHeader))
 	}
-	b := make([]byte, 8+n)
+	b := sized(buf, int64(8+n))
 	copy(b, first)
 	if n == 0 {
 		return b, nil

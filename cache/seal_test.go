@@ -128,10 +128,10 @@ func TestSealHeader(t *testing.T) {
 	c = emptied(t, c, o)
 	f := c.Release(src, l)
 	lie(src, data, 9)
-	_, err := f.Header(ctxb(), "a.safetensors")
+	_, err := f.Header(ctxb(), "a.safetensors", nil)
 	isErr(t, err, sources.ErrCorrupt)
 	src.files[0].data = data
-	h, err := f.Header(ctxb(), "a.safetensors")
+	h, err := f.Header(ctxb(), "a.safetensors", nil)
 	must(t, err)
 	if !bytes.Equal(h, data[:16]) {
 		t.Errorf("header %x", h)

@@ -181,18 +181,26 @@ func (s *store) remove(key sources.ID) {
 	s.root.Remove(name + ".data")
 }
 
-// load is all bytes of a blob that is complete and no longer than limit, or nil.
-func (s *store) load(key sources.ID, limit int64) []byte {
+// load is all bytes of a blob that is complete and no longer than limit, or nil; they are in the memory of buf where that is enough.
+func (s *store) load(key sources.ID, limit int64, buf []byte) []byte {
 	b := s.open(key, -1)
 	defer s.release(b)
 	if b.size < 0 || b.size > limit || !b.complete() {
 		return nil
 	}
-	p := make([]byte, b.size)
+	p := sized(buf, b.size)
 	if slices.Contains(b.read(0, cellsIn(p)), false) {
 		return nil
 	}
 	return p
+}
+
+// sized is n bytes of memory, that of buf if it has so many.
+func sized(buf []byte, n int64) []byte {
+	if int64(cap(buf)) < n {
+		return make([]byte, n)
+	}
+	return buf[:n]
 }
 
 // room makes room for n bytes that the caller is going to write; done says how that went. It may evict.

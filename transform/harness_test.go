@@ -69,12 +69,12 @@ func (m *memory) file(path string) *memoryFile {
 	panic("no file " + path)
 }
 
-func (m *memory) Header(_ context.Context, path string) ([]byte, error) {
+func (m *memory) Header(_ context.Context, path string, buf []byte) ([]byte, error) {
 	var n [8]byte
 	if _, err := m.file(path).ReadAt(n[:], 0); err != nil {
 		return nil, err
 	}
-	b := make([]byte, 8+binary.LittleEndian.Uint64(n[:]))
+	b := slices.Grow(buf[:0], int(8+binary.LittleEndian.Uint64(n[:])))[:8+binary.LittleEndian.Uint64(n[:])]
 	if _, err := m.file(path).ReadAt(b, 0); err != nil && err != io.EOF {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ func (r texts) ReadFile(_ context.Context, path string, _ int64) ([]byte, error)
 	}
 	return nil, fs.ErrNotExist
 }
-func (texts) Header(context.Context, string) ([]byte, error)      { panic("a header is read") }
-func (texts) ReadAt(context.Context, string, []byte, int64) error { panic("a shard is read") }
+func (texts) Header(context.Context, string, []byte) ([]byte, error) { panic("a header is read") }
+func (texts) ReadAt(context.Context, string, []byte, int64) error    { panic("a shard is read") }
 
 // TestMissing: the shards that the index names and the listing has not, from the index alone.
 func TestMissing(t *testing.T) {

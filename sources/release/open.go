@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -75,24 +76,16 @@ func (rel *Release) choose(ctx context.Context) (text []byte, err error) {
 // headers fetches and parses the header of every shard.
 func (rel *Release) headers(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
-	parsers := sync.Pool{New: func() any { return new(safetensors.Parser) }}
-	for i := range rel.Shards {
-		s := &rel.Shards[i]
+	var next atomic.Int64
+	for range min(parallel, len(rel.Shards)) {
 		g.Go(func() error {
-			head, err := rel.reader.Header(ctx, s.Path)
-			if err == nil {
-				p := parsers.Get().(*safetensors.Parser)
-				s.Header, err = p.Parse(head, s.Size)
-				parsers.Put(p)
+			var w headerWork
+			for i := int(next.Add(1)) - 1; i < len(rel.Shards); i = int(next.Add(1)) - 1 {
+				if err := w.open(ctx, rel.reader, &rel.Shards[i]); err != nil {
+					return err
+				}
 			}
-			if err == nil {
-				return nil
-			}
-			if malformed(err) {
-				return fmt.Errorf("%w: shard %s: %w", ErrBadRelease, quoted(s.Path), err)
-			}
-			return fmt.Errorf("reading the header of shard %s: %w", quoted(s.Path), err)
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -106,6 +99,28 @@ func (rel *Release) headers(ctx context.Context) error {
 	}
 	rel.Notes = append(rel.Notes, odd.list("headers")...)
 	return nil
+}
+
+// headerWork is memory for one header after the other.
+type headerWork struct {
+	head   []byte
+	parser safetensors.Parser
+}
+
+// open fetches and parses the header of a shard.
+func (w *headerWork) open(ctx context.Context, r Reader, s *Shard) error {
+	head, err := r.Header(ctx, s.Path, w.head)
+	if err == nil {
+		w.head = head
+		s.Header, err = w.parser.Parse(head, s.Size)
+	}
+	if err == nil {
+		return nil
+	}
+	if malformed(err) {
+		return fmt.Errorf("%w: shard %s: %w", ErrBadRelease, quoted(s.Path), err)
+	}
+	return fmt.Errorf("reading the header of shard %s: %w", quoted(s.Path), err)
 }
 
 // malformed says that err is a verdict on a header, the reader's or the parser's, rather than a failure to get it.

@@ -179,11 +179,11 @@ type failing struct {
 	err  error
 }
 
-func (f failing) Header(ctx context.Context, path string) ([]byte, error) {
+func (f failing) Header(ctx context.Context, path string, buf []byte) ([]byte, error) {
 	if path == f.path {
 		return nil, f.err
 	}
-	return f.fake.Header(ctx, path)
+	return f.fake.Header(ctx, path, buf)
 }
 
 func (f failing) ReadFile(ctx context.Context, path string, max int64) ([]byte, error) {

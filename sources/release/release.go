@@ -24,8 +24,9 @@ var ErrBadRelease = errors.New("the release cannot be opened as one set of weigh
 // Reader gets the bytes that opening needs. The cache implements it.
 type Reader interface {
 	// Header returns the first 8+N bytes of a safetensors file, N being the header's length, with at most two requests and no
-	// byte beyond them. It refuses an N that is over the cap or beyond the file before it allocates.
-	Header(ctx context.Context, path string) ([]byte, error)
+	// byte beyond them, in the memory of buf where that is enough. It refuses an N that is over the cap or beyond the file before it
+	// allocates.
+	Header(ctx context.Context, path string, buf []byte) ([]byte, error)
 	// ReadFile returns a whole small file; a larger one than max is an error.
 	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
 	// ReadAt fills p from off.

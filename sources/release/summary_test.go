@@ -34,8 +34,8 @@ func (g generated) listing() *sources.Listing {
 	return l
 }
 
-func (g generated) Header(ctx context.Context, path string) ([]byte, error) {
-	b := make([]byte, g.File(path).HeaderLen())
+func (g generated) Header(ctx context.Context, path string, buf []byte) ([]byte, error) {
+	b := append(buf[:0], make([]byte, g.File(path).HeaderLen())...)
 	return b, g.ReadAt(ctx, path, b, 0)
 }
 
