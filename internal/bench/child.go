@@ -31,6 +31,7 @@ type job struct {
 	Random  bool     `json:"random,omitempty"`  // MADV_RANDOM
 	Threads int      `json:"threads,omitempty"` // 1 if 0
 	Groups  [][]get  `json:"groups,omitempty"`  // of requests: those of a group in parallel, the groups one after another
+	Env     []string `json:"-"`                 // of the child, beside that of this process
 }
 
 // span is the bytes [Start, End).
@@ -120,6 +121,7 @@ func (b *bench) children(jobs []job) ([]result, error) {
 	for i, j := range jobs {
 		c := exec.CommandContext(b.ctx, self, childArg)
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		c.Env = append(os.Environ(), j.Env...)
 		stdin, err := c.StdinPipe()
 		if err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"weightfs/fs/plan"
@@ -12,6 +13,56 @@ import (
 
 // A matrix of the kernels: 32 MiB of BF16, beyond the caches.
 const kernelRows, kernelCols = 2048, 8192
+
+// kernelLevels are the sets of instructions that kernels are measured with, by what their samples' names begin with: the best that the processor has,
+// and none. x/sys/cpu lets the environment take features away.
+func kernelLevels() map[string][]string {
+	return map[string][]string{"kernel ": nil, "kernel plain ": {"GODEBUG=cpu.avx2=off,cpu.avx512f=off"}}
+}
+
+// kernelRates measures every level in a process of its own.
+func (b *bench) kernelRates() error {
+	for name, env := range kernelLevels() {
+		r, err := b.child(job{Op: "kernels", Env: env})
+		if err != nil {
+			return err
+		}
+		if r.Values["vectors"] != 0 != (env == nil && quant.Instructions() != "") {
+			return fmt.Errorf("%skernels: the environment %q does not say which instructions they use", name, env)
+		}
+		delete(r.Values, "vectors")
+		for sample, v := range r.Values {
+			if strings.HasSuffix(sample, " copy") {
+				b.add(name+sample, v)
+			} else {
+				b.add(name+sample, v/gb)
+			}
+		}
+	}
+	return nil
+}
+
+// kernelWants are the rows of kernels: with vectors at least half as fast as a copy of their output, in plain Go a fifth.
+func kernelWants() []want {
+	group, level := "Kernels, one core, of a copy of the output", quant.Instructions()
+	var out []want
+	row := func(text, sample, unit string, atLeast float64) {
+		out = append(out, want{group: group, text: text, num: sample, unit: unit, atLeast: atLeast})
+	}
+	kinds := []struct{ text, sample string }{{"FP8, 128x128 blocks", "FP8 copy"}, {"MXFP4", "MXFP4 copy"}, {"NVFP4", "NVFP4 copy"}}
+	for _, k := range kinds {
+		if level != "" {
+			row(k.text+", "+level, "kernel "+k.sample, "x", 0.5)
+		}
+		row(k.text+", plain Go", "kernel plain "+k.sample, "x", 0.2)
+	}
+	group = "Kernels, one core"
+	if atLeast := map[string]float64{"AVX-512": 1.5, "AVX2": 0.8}[level]; atLeast > 0 {
+		row("4-bit encoding, BF16 input, "+level, "kernel 4-bit encoding", "GB/s", atLeast)
+	}
+	row("4-bit encoding, BF16 input, plain Go", "kernel plain 4-bit encoding", "GB/s", 0)
+	return out
+}
 
 // side is a tensor of a quantized matrix: random codes, or scales made by fill.
 type side struct {
@@ -45,6 +96,9 @@ func kernels() (result, error) {
 			"weight_scale_2": {"F32", []int64{}, binary.LittleEndian.AppendUint32(nil, 0x3a800000)}},
 	}
 	out := result{Values: map[string]float64{}}
+	if quant.Instructions() != "" {
+		out.Values["vectors"] = 1
+	}
 	for name, sides := range formats {
 		codec, in, err := recognised(sides)
 		if err != nil {

@@ -74,6 +74,7 @@ func wants() []want {
 		}
 		out = append(out, want{group: group, text: r.text + ": requests beyond explain's", num: key + "requests", exactly: true}, fetched)
 	}
+	out = append(out, kernelWants()...)
 	return append(out,
 		want{group: "From the disk cache, its files in the page cache", text: "read, the mount's page cache empty, no passthrough", num: "warm disk ratio", unit: "of ext4", atLeast: 0.171},
 		want{group: "From the disk cache, its files in the page cache", text: "read again, from the mount's page cache", num: "warm memory ratio", unit: "of ext4", atLeast: 0.45},
@@ -86,10 +87,6 @@ func wants() []want {
 		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "again, median", num: "faults warm", unit: "us", with: "ext4", den: "faults ext4"},
 		want{group: "From the disk cache, its files in the page cache", text: "BF16 view of tensors packed by columns (GPTQ), no disk cache", num: "packed read", unit: "GB/s"},
 		want{group: "From the disk cache, its files in the page cache", text: "the same: bytes fetched of the packed ones, with twice the largest tensor as memory", num: "packed fetched", unit: "x", atMost: 1.1},
-		want{group: "Kernels, one core", text: "FP8, 128x128 blocks, of a copy of the output", num: "kernel FP8 copy", unit: "x", atLeast: 0.5},
-		want{group: "Kernels, one core", text: "MXFP4", num: "kernel MXFP4 copy", unit: "x", atLeast: 0.5},
-		want{group: "Kernels, one core", text: "NVFP4", num: "kernel NVFP4 copy", unit: "x", atLeast: 0.5},
-		want{group: "Kernels, one core", text: "4-bit encoding, BF16 input, AVX2", num: "kernel 4-bit encoding", unit: "GB/s", atLeast: 0.8},
 		want{group: "Second mount, 287,119 tensors in 213 files", text: "views ready", num: "second mount ready", unit: "s", atMost: 0.5},
 		want{group: "Second mount, 287,119 tensors in 213 files", text: "requests, the revision check among them", num: "second mount requests", atMost: 1},
 		want{group: "Second mount, 287,119 tensors in 213 files", text: "all 213 shards open: memory", num: "open shards memory", unit: "MB", atMost: 1},

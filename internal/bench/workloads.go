@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -118,21 +117,6 @@ func (b *bench) pageCache() (read float64, err error) {
 	}
 	b.add("ext4 mmap", m.rate()/gb)
 	return r.rate(), nil
-}
-
-func (b *bench) kernelRates() error {
-	r, err := b.child(job{Op: "kernels"})
-	if err != nil {
-		return err
-	}
-	for name, v := range r.Values {
-		if strings.HasSuffix(name, " copy") {
-			b.add("kernel "+name, v)
-		} else {
-			b.add("kernel "+name, v/gb)
-		}
-	}
-	return nil
 }
 
 // cold mounts a release on an empty cache, as a user without privileges would have it.

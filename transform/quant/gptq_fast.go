@@ -136,32 +136,31 @@ func (k *fastGPTQ) turnNibbles(t *tile, s *colStrip) {
 			}
 			y := transposeNibbles(&x)
 			n := 8*(int(word0)+w) - int(t.n0) // of the first of the eight rows, in the tile
-			for i, place := range k.order {
-				if n+i >= 0 && n+i < int(t.n1-t.n0) {
-					binary.LittleEndian.PutUint32(t.data[(n+i)*t.stride+e/2:], uint32(y[place/2]>>(32*(place%2))))
-				}
+			for i := max(-n, 0); i < min(8, int(t.n1-t.n0)-n); i++ {
+				binary.LittleEndian.PutUint32(t.data[(n+i)*t.stride+e/2:], y[k.order[i]&7])
 			}
 		}
 	}
 }
 
-// transposeNibbles makes nibble j of word i nibble i of word j; words are in pairs, the first in the low half.
-func transposeNibbles(x *[8]uint32) [4]uint64 {
-	var y [4]uint64
-	for i := range y {
-		v := uint64(x[2*i]) | uint64(x[2*i+1])<<32
-		t := (v>>28 ^ v) & 0xF0F0F0F0
-		y[i] = v ^ t ^ t<<28
-	}
-	for i := 0; i < 4; i += 2 {
-		t := (y[i]>>8 ^ y[i+1]) & 0x00FF00FF00FF00FF
-		y[i], y[i+1] = y[i]^t<<8, y[i+1]^t
-	}
-	for i := range 2 {
-		t := (y[i]>>16 ^ y[i+2]) & 0x0000FFFF0000FFFF
-		y[i], y[i+2] = y[i]^t<<16, y[i+2]^t
-	}
-	return y
+// transposeNibbles makes nibble j of word i nibble i of word j.
+func transposeNibbles(x *[8]uint32) [8]uint32 {
+	// Pairs of words, the first in the low half: exchanged are single nibbles within pairs, then pairs of nibbles, then fours.
+	a, b := uint64(x[0])|uint64(x[1])<<32, uint64(x[2])|uint64(x[3])<<32
+	c, d := uint64(x[4])|uint64(x[5])<<32, uint64(x[6])|uint64(x[7])<<32
+	a, b, c, d = swapNibbles(a), swapNibbles(b), swapNibbles(c), swapNibbles(d)
+	const eights, sixteens = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF
+	t, u := (a>>8^b)&eights, (c>>8^d)&eights
+	a, b, c, d = a^t<<8, b^t, c^u<<8, d^u
+	t, u = (a>>16^c)&sixteens, (b>>16^d)&sixteens
+	a, b, c, d = a^t<<16, b^u<<16, c^t, d^u
+	return [8]uint32{uint32(a), uint32(a >> 32), uint32(b), uint32(b >> 32), uint32(c), uint32(c >> 32), uint32(d), uint32(d >> 32)}
+}
+
+// swapNibbles exchanges the odd nibbles of the low word with the even ones of the high word.
+func swapNibbles(v uint64) uint64 {
+	t := (v>>28 ^ v) & 0xF0F0F0F0
+	return v ^ t ^ t<<28
 }
 
 // scattered decodes an output row whose elements have groups in any order, through a table of all groups if there are many more elements.

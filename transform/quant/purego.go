@@ -14,3 +14,6 @@ func (k pairedRows) kernel() kernel  { return refPairedRows{k} }
 
 // blockKernel is the assembly for a rule and block size: there is none.
 func blockKernel(Rule, int64) *blockVectors { return nil }
+
+// Instructions names the set of processor instructions that the kernels use: none.
+func Instructions() string { return "" }

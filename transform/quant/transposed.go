@@ -17,11 +17,11 @@ type transposed struct {
 
 // Bytes of a band's output, and the fewest rows in one.
 const (
-	bandBytes   = 1 << 20
+	bandBytes   = 2 << 20
 	minBandRows = 64
 )
 
-// bandRows is the number of rows of rowBytes output bytes that decode best together: at least 64, a multiple of 64, about a mebibyte.
+// bandRows is the number of rows of rowBytes output bytes that decode best together: at least 64, a multiple of 64, about two mebibytes.
 func bandRows(rowBytes, rows int64) int64 {
 	n := max(bandBytes/rowBytes/minBandRows, 1) * minBandRows
 	return min(n, rows)

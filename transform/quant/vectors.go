@@ -43,3 +43,11 @@ var best = func() *vectors {
 	}
 	return nil
 }()
+
+// Instructions names the set of processor instructions that the kernels use, "AVX-512" or "AVX2"; "" if they are plain Go.
+func Instructions() string {
+	if best == nil {
+		return ""
+	}
+	return best.name
+}
