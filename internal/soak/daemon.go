@@ -43,10 +43,10 @@ func (w *world) mount(p round, i int, cache string) (*daemon, error) {
 	if !p.through {
 		args = append(args, "--passthrough=off")
 	}
-	for _, r := range w.releases {
-		args = append(args, "hf://demo/"+r.Name)
+	if p.require {
+		args = append(args, "--require-sealed")
 	}
-	d.cmd = exec.Command(w.bin, append(args, d.dir)...)
+	d.cmd = exec.Command(w.bin, append(append(args, w.sources()...), d.dir)...)
 	d.cmd.Env = w.environment()
 	said, err := os.Create(d.said)
 	if err != nil {

@@ -3,7 +3,9 @@
 // byte they get with the truth. It ends with 1 if one byte was wrong, a read failed that need not, something hung, or something
 // was left behind. The same seed makes the same plan.
 //
-//	soak [-for 30m] [-seed N] [-from N] [-rounds N] [-bin build/weightfs] [-v]
+// Real proxies stand between the daemons and the hub in some rounds, and fio verifies beside the readers, where they are installed.
+//
+//	soak [-for 30m] [-seed N] [-from N] [-rounds N] [-bin build/weightfs] [-proxy NAME] [-v]
 package main
 
 import (
@@ -15,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,6 +32,7 @@ type options struct {
 	rounds int // 0 is as many as fit
 	bin    string
 	detail bool
+	proxy  string   // before the hub in every round, if it is installed
 	only   []string // releases; none is all small ones
 }
 
@@ -43,6 +47,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 0, "end after so many rounds")
 	flag.StringVar(&o.bin, "bin", "build/weightfs", "the program")
 	flag.BoolVar(&o.detail, "v", false, "print every round")
+	flag.StringVar(&o.proxy, "proxy", "", "put nginx, haproxy, varnish or squid before the hub in every round")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -81,6 +86,9 @@ func run(ctx context.Context, o options, out io.Writer) (*totals, error) {
 	end := time.Now().Add(o.lasts)
 	for n := o.from; ctx.Err() == nil && (o.rounds == 0 || n < o.from+o.rounds) && time.Now().Before(end); n++ {
 		p := draw(o.seed, n)
+		if o.proxy != "" {
+			p = p.behind(o.proxy)
+		}
 		if o.detail {
 			fmt.Fprintf(out, "%s\n", p)
 		}
@@ -88,6 +96,9 @@ func run(ctx context.Context, o options, out io.Writer) (*totals, error) {
 			return total, fmt.Errorf("seed %d: %s: %w\nagain: soak -seed %d -rounds %d", o.seed, p, err, o.seed, n+1)
 		}
 		total.rounds++
+	}
+	if len(w.absent) > 0 {
+		fmt.Fprintf(out, "soak: NOT RUN, not installed: %s\n", strings.Join(w.absent, ", "))
 	}
 	return total, nil
 }

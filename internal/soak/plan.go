@@ -24,6 +24,8 @@ const (
 	fill    = "fill"        // the cache's disk fills up
 	killOne = "kill reader" // SIGKILL to a reader
 	crash   = "crash"       // SIGKILL to a daemon; it is mounted again, and readers begin again
+	check   = "verify"      // a release is verified by another process, through the same cache directory
+	prune   = "prune"       // somebody wants to empty the cache: the daemon that uses it says no
 )
 
 const outageLasts = 2 * time.Second
@@ -51,18 +53,19 @@ type round struct {
 	events  []event
 	// through: the kernel may read complete files of the cache by itself. Damage done there later, or in an earlier round, is then read too.
 	through bool
+	proxy   string // stands before the hub; "" is none
+	sealed  bool   // all releases are sealed first
+	require bool   // mounted with --require-sealed
+	fio     string // the engine of a fio that reads beside the readers; "" is none
 }
 
 func (r round) String() string {
-	return fmt.Sprintf("round %d: %d mounts, %d MiB, cache %s (passthrough %v), latency %v, %d readers for %v, events %v\n%s",
-		r.n, r.mounts, r.memory, r.cache, r.through, r.latency, r.readers, r.lasts, r.events, r.faults)
+	return fmt.Sprintf("round %d: %d mounts, %d MiB, cache %s (passthrough %v, sealed %v, required %v), proxy %q, fio %q, latency %v, %d readers for %v, events %v\n%s",
+		r.n, r.mounts, r.memory, r.cache, r.through, r.sealed, r.require, r.proxy, r.fio, r.latency, r.readers, r.lasts, r.events, r.faults)
 }
 
 // transient are faults that readers must not notice, and how often they are drawn at most.
-var transient = []struct {
-	most float64
-	rule string
-}{
+var transient = []fault{
 	{0.10, `on any p=%.4f seed=%d : status code=503 body="busy"`},
 	{0.10, `on any p=%.4f seed=%d : status code=500 body="broken"`},
 	{0.10, `on data p=%.4f seed=%d : drop after=1000`},
@@ -86,14 +89,26 @@ var transient = []struct {
 	{0.02, `on any p=%.4f seed=%d : status code=429 header="Retry-After: 1"`},
 }
 
-// faulty draws a plan: some kinds of fault, so that about a fifth of the requests fail at most.
-func faulty(r *rand.Rand) string {
+type fault struct {
+	most float64
+	rule string
+}
+
+// gentle are those of them that a cache before the hub does not keep.
+var gentle = slices.DeleteFunc(slices.Clone(transient), func(f fault) bool {
+	_, action, _ := strings.Cut(f.rule, " : ")
+	kind, _, _ := strings.Cut(action, " ")
+	return !slices.Contains([]string{"status", "drop", "reset", "close", "abort", "stall"}, kind)
+})
+
+// faulty draws a plan: some of these faults, so that about a fifth of the requests fail at most.
+func faulty(r *rand.Rand, from []fault) string {
 	var b strings.Builder
 	if r.IntN(3) == 0 {
 		fmt.Fprintf(&b, "hub signed=%ds\n", 2+r.IntN(5))
 	}
 	for range r.IntN(5) {
-		t := transient[r.IntN(len(transient))]
+		t := from[r.IntN(len(from))]
 		fmt.Fprintf(&b, t.rule+"\n", max(0.0001, t.most*r.Float64()), r.IntN(1000)) // 0 is always
 	}
 	return b.String()
@@ -107,7 +122,7 @@ func draw(seed uint64, n int) round {
 	p := round{
 		n: n, mounts: pick(r, 1, 1, 2), memory: pick(r, 8, 8, 16, 64, 256), readers: 1 + r.IntN(4),
 		cache:   pick(r, cacheShared, cacheShared, cacheShared, cacheFresh, cacheFresh, cacheTiny, cacheNone, cacheTmpfs),
-		latency: time.Duration(pick(r, 0, 0, 1, 5, 20)) * time.Millisecond, faults: faulty(r),
+		latency: time.Duration(pick(r, 0, 0, 1, 5, 20)) * time.Millisecond, faults: faulty(r, transient),
 		lasts: time.Duration(1500+r.IntN(2500)) * time.Millisecond, seed: r.Uint64(),
 	}
 	for range r.IntN(4) {
@@ -117,7 +132,29 @@ func draw(seed uint64, n int) round {
 		}
 		p.events = append(p.events, event{after: time.Duration(r.Int64N(int64(p.lasts))), what: what})
 	}
-	slices.SortFunc(p.events, func(a, b event) int { return cmp.Compare(a.after, b.after) })
-	p.through = p.cache == cacheFresh && !slices.ContainsFunc(p.events, func(e event) bool { return e.what == damage })
+	p.through = p.cache == cacheFresh && !p.has(damage)
+	for range r.IntN(3) {
+		p.events = append(p.events, event{after: time.Duration(r.Int64N(int64(p.lasts))), what: pick(r, check, prune)})
+	}
+	slices.SortStableFunc(p.events, func(a, b event) int { return cmp.Compare(a.after, b.after) })
+	p.sealed = r.IntN(6) == 0 && (p.cache == cacheShared || p.cache == cacheFresh)
+	p.require = p.sealed && r.IntN(2) == 0 && !p.has(lose)
+	if r.IntN(4) == 0 {
+		p.fio = pick(r, engines...)
+	}
+	if r.IntN(3) == 0 {
+		p = p.behind(pick(r, proxies...).name)
+	}
 	return p
+}
+
+// has says whether something happens in the round.
+func (r round) has(what string) bool {
+	return slices.ContainsFunc(r.events, func(e event) bool { return e.what == what })
+}
+
+// behind is the round behind a proxy, with faults that no cache keeps.
+func (r round) behind(proxy string) round {
+	r.proxy, r.faults = proxy, faulty(rand.New(rand.NewPCG(r.seed, 3)), gentle)
+	return r
 }

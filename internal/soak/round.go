@@ -10,10 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weightfs/cache"
 	"weightfs/internal/hubtest"
 )
 
@@ -26,6 +29,7 @@ type scene struct {
 	cache   string // directory
 	daemons []*daemon
 	readers []*running
+	fios    []*fioRun
 }
 
 // round mounts, reads while things happen, and unmounts.
@@ -34,10 +38,11 @@ func (w *world) round(ctx context.Context, p round) (err error) {
 	if s.faults, err = hubtest.ParsePlan(p.faults); err != nil {
 		return err
 	}
-	if err := w.open(s.faults, p.latency); err != nil {
+	defer w.closeFront()
+	defer w.closeHub()
+	if err := s.openHub(); err != nil {
 		return err
 	}
-	defer w.closeHub()
 	if err := s.makeCache(); err != nil {
 		return err
 	}
@@ -56,8 +61,47 @@ func (w *world) round(ctx context.Context, p round) (err error) {
 	return nil
 }
 
+// openHub starts the hub, and a proxy before it if there is to be one and it is installed.
+func (s *scene) openHub() error {
+	i := slices.IndexFunc(proxies, func(k proxyKind) bool { return k.name == s.proxy })
+	if i < 0 || slices.Contains(s.absent, s.proxy) {
+		return s.open(s.faults, s.latency)
+	}
+	p, err := newProxy(s.addr)
+	if err != nil {
+		return err
+	}
+	s.front = p
+	s.total.behind++
+	return errors.Join(s.open(s.faults, s.latency), p.start(proxies[i]))
+}
+
+func (w *world) closeFront() {
+	if w.front != nil {
+		w.front.stop()
+	}
+	w.front = nil
+}
+
+// seal seals all that is mounted. What damage the directory has from other rounds is found by that, and fetched again.
+func (s *scene) seal(ctx context.Context) error {
+	if !s.sealed {
+		return nil
+	}
+	s.total.sealed++
+	for _, source := range s.sources() {
+		if err := s.command(ctx, "seal", "--cache-dir="+s.cache, source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *scene) play(ctx context.Context) error {
 	if err := os.MkdirAll(s.path("mnt"), 0o777); err != nil {
+		return err
+	}
+	if err := s.seal(ctx); err != nil {
 		return err
 	}
 	for i := range s.mounts {
@@ -67,7 +111,7 @@ func (s *scene) play(ctx context.Context) error {
 		}
 		s.daemons = append(s.daemons, d)
 	}
-	if err := s.startReaders(); err != nil {
+	if err := errors.Join(s.startReaders(), s.startFio()); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -77,11 +121,11 @@ func (s *scene) play(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		s.total.events++
-		if err := s.happen(e.what); err != nil {
+		if err := s.happen(ctx, e.what); err != nil {
 			return fmt.Errorf("%s: %w", e.what, err)
 		}
 	}
-	if err := s.endReaders(); err != nil {
+	if err := errors.Join(s.endReaders(), s.endFio()); err != nil {
 		return err
 	}
 	for _, d := range s.daemons {
@@ -93,6 +137,56 @@ func (s *scene) play(ctx context.Context) error {
 		}
 	}
 	s.daemons = nil
+	return s.tidy(ctx)
+}
+
+// tidy looks after the cache of a round when nobody uses it any more: what was damaged is dropped, and room is made.
+func (s *scene) tidy(ctx context.Context) error {
+	if s.round.cache == cacheNone || s.n%5 != 0 {
+		return nil
+	}
+	err := s.command(ctx, "cache", "verify", "--cache-dir="+s.cache)
+	if err != nil && !strings.Contains(err.Error(), "not what was stored") {
+		return err
+	}
+	if err := s.command(ctx, "cache", "verify", "--cache-dir="+s.cache); err != nil {
+		return fmt.Errorf("a second time: %w", err)
+	}
+	return s.command(ctx, "cache", "prune", "--cache-dir="+s.cache, "--keep=10MB")
+}
+
+// fioRun is a fio that runs beside the readers.
+type fioRun struct {
+	cmd     *exec.Cmd
+	said    bytes.Buffer
+	mount   int
+	unlucky bool
+}
+
+func (s *scene) startFio() error {
+	if !slices.Contains(s.engines, s.round.fio) {
+		return nil
+	}
+	for i := range s.mounts {
+		f := &fioRun{mount: i, cmd: fio(filepath.Join(s.path("mnt", fmt.Sprint(i)), fioRepo, "release", fioFile), s.round.fio, 2, s.rnd.Uint64()>>1)}
+		f.cmd.Stdout, f.cmd.Stderr = &f.said, &f.said
+		s.fios = append(s.fios, f)
+		s.total.fio++
+		if err := f.cmd.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scene) endFio() error {
+	for _, f := range s.fios {
+		err := within("fio", f.cmd.Wait)
+		if err := judgeFio(f.said.String(), err, f.unlucky); err != nil {
+			return err
+		}
+	}
+	s.fios = nil
 	return nil
 }
 
@@ -100,6 +194,9 @@ func (s *scene) play(ctx context.Context) error {
 func (s *scene) abandon() {
 	for _, r := range s.readers {
 		r.cmd.Process.Kill()
+	}
+	for _, f := range s.fios {
+		f.cmd.Process.Kill()
 	}
 	for _, d := range s.daemons {
 		d.cmd.Process.Kill()
@@ -205,7 +302,7 @@ func (s *scene) endReaders() error {
 }
 
 // happen makes an event.
-func (s *scene) happen(what string) error {
+func (s *scene) happen(ctx context.Context, what string) error {
 	switch what {
 	case restart:
 		s.closeHub()
@@ -233,8 +330,24 @@ func (s *scene) happen(what string) error {
 		return r.cmd.Process.Kill()
 	case crash:
 		return s.crash(s.rnd.IntN(len(s.daemons)))
+	case check:
+		return s.command(ctx, "verify", "--cache-dir="+s.cache, "hf://demo/"+pick(s.rnd, s.releases...).Name)
+	case prune:
+		return s.prune(ctx)
 	}
 	return fmt.Errorf("nobody knows how to %s", what)
+}
+
+// prune wants the cache emptied while it is used.
+func (s *scene) prune(ctx context.Context) error {
+	if s.round.cache == cacheNone {
+		return nil
+	}
+	err := s.command(ctx, "cache", "prune", "--cache-dir="+s.cache)
+	if err != nil && strings.Contains(err.Error(), cache.ErrInUse.Error()) {
+		return nil
+	}
+	return err
 }
 
 // crash kills a daemon under its readers and mounts again in its place.
@@ -245,6 +358,9 @@ func (s *scene) crash(i int) error {
 	s.total.crashes++
 	for _, r := range s.readers {
 		r.unlucky = r.unlucky || r.mount == i
+	}
+	for _, f := range s.fios {
+		f.unlucky = f.unlucky || f.mount == i
 	}
 	d, err := s.mount(s.round, i, s.cache)
 	if err != nil {
@@ -278,6 +394,9 @@ func (s *scene) damage() error {
 	files, err := filepath.Glob(filepath.Join(s.cache, "v1", "*", "*.*"))
 	if err != nil {
 		return err
+	}
+	if s.require { // a file without its seal is refused
+		files = slices.DeleteFunc(files, func(name string) bool { return filepath.Ext(name) == ".seal" })
 	}
 	for range min(len(files), 1+s.rnd.IntN(5)) {
 		if err := s.hurt(files[s.rnd.IntN(len(files))]); err != nil && !os.IsNotExist(err) {

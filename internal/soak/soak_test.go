@@ -44,9 +44,62 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// TestProxies (T38): a round behind every real proxy that is installed.
+func TestProxies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds a proxy")
+	}
+	if err := needFUSE(); err != nil {
+		t.Skip(err)
+	}
+	bin := filepath.Join(t.TempDir(), "weightfs")
+	if out, err := exec.Command("go", "build", "-o", bin, "weightfs/cmd/weightfs").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, p := range proxies {
+		t.Run(p.name, func(t *testing.T) {
+			if _, err := exec.LookPath(p.program); err != nil {
+				t.Skipf("NOT RUN: a hub behind %s: it is not installed", p.name)
+			}
+			var said bytes.Buffer
+			total, err := run(t.Context(), options{lasts: time.Minute, rounds: 2, seed: 4, bin: bin, detail: true, proxy: p.name, only: []string{"dense-bf16", "qwen-fp8"}}, &said)
+			if err != nil || total.behind != 2 || total.bytes == 0 {
+				t.Errorf("%s: %v\n%s", total, err, said.Bytes())
+			}
+		})
+	}
+}
+
+// TestFioFinds: fio tells a block that is not what it wrote, and so do we.
+func TestFioFinds(t *testing.T) {
+	w := &world{home: t.TempDir()}
+	if err := w.writePattern(); err != nil {
+		t.Fatal(err)
+	}
+	if w.pattern == nil {
+		t.Skip("NOT RUN: fio is not installed")
+	}
+	name := w.path(fioFile)
+	if out, err := fio(name, "psync", 1, 1).CombinedOutput(); judgeFio(string(out), err, false) != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 100; i < len(b); i += 100_000 {
+		b[i] ^= 1
+	}
+	write(t, name, b)
+	if out, err := fio(name, "psync", 1, 1).CombinedOutput(); judgeFio(string(out), err, true) == nil {
+		t.Errorf("flipped blocks are right: %v: %s", err, out)
+	}
+}
+
 // TestDraw: a plan is a function of the seed, its faults can be read, and everything is drawn.
 func TestDraw(t *testing.T) {
-	events, caches := map[string]bool{}, map[string]bool{}
+	events, caches, behind, reads := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	sealed, required := 0, 0
 	for n := range 300 {
 		p := draw(5, n)
 		if !reflect.DeepEqual(p, draw(5, n)) {
@@ -58,10 +111,22 @@ func TestDraw(t *testing.T) {
 		for _, e := range p.events {
 			events[e.what] = true
 		}
-		caches[p.cache] = true
+		caches[p.cache], behind[p.proxy], reads[p.fio] = true, true, true
+		if p.sealed {
+			sealed++
+		}
+		if p.require {
+			required++
+		}
+		if p.require && (!p.sealed || p.has(lose)) {
+			t.Errorf("%s: seals are lost", p)
+		}
 	}
-	if len(events) != 7 || len(caches) != 5 {
-		t.Errorf("drawn: %v, %v", events, caches)
+	if len(events) != 9 || len(caches) != 5 || len(behind) != 1+len(proxies) || len(reads) != 1+len(engines) || sealed == 0 || required == 0 || required == sealed {
+		t.Errorf("drawn: %v, %v, %v, %v, %d, %d", events, caches, behind, reads, sealed, required)
+	}
+	if len(gentle) < 5 || len(gentle) == len(transient) {
+		t.Errorf("%d gentle faults of %d", len(gentle), len(transient))
 	}
 }
 

@@ -32,14 +32,15 @@ type totals struct {
 	rounds                                        int
 	requests, faults, leaks                       atomic.Int64 // of the hub; leaks are tokens where they must not be
 	events, daemons, readers, crashes, operations int64
+	behind, sealed, fio                           int64 // rounds behind a proxy, rounds of sealed files, runs of fio
 	bytes                                         int64
 	slowest                                       time.Duration
 }
 
 func (t *totals) String() string {
-	return fmt.Sprintf("%d rounds in %v: %d events (%d daemons killed), %d requests, %d faults injected, %d daemons, %d readers, %d operations, %d bytes compared, slowest operation %v",
+	return fmt.Sprintf("%d rounds in %v: %d events (%d daemons killed), %d requests, %d faults injected, %d daemons, %d readers, %d operations, %d bytes compared, slowest operation %v; %d rounds behind proxies, %d of sealed files, %d runs of fio",
 		t.rounds, time.Since(t.began).Round(time.Second), t.events, t.crashes, t.requests.Load(), t.faults.Load(), t.daemons, t.readers, t.operations, t.bytes,
-		t.slowest.Round(time.Millisecond))
+		t.slowest.Round(time.Millisecond), t.behind, t.sealed, t.fio)
 }
 
 // world is what outlives a round: the program, the truth, a hub's address and a cache directory.
@@ -47,7 +48,11 @@ type world struct {
 	bin, home string
 	total     *totals
 	releases  []*testrel.Release
-	addr      string // of the hub, the same in all rounds
+	addr      string         // of the hub, the same in all rounds
+	front     *proxy         // before the hub in this round; nil is none
+	pattern   []hubtest.File // of fioRepo
+	engines   []string       // of fio
+	absent    []string       // what is not installed
 	// connections is where the kernel shows those of FUSE.
 	connections string
 
@@ -66,6 +71,14 @@ var views = []string{"release", "bf16", "resident", "experts/native", "experts/b
 func (w *world) prepare(ctx context.Context) error {
 	if err := w.seeConnections(); err != nil {
 		return err
+	}
+	if err := w.writePattern(); err != nil {
+		return err
+	}
+	for _, p := range proxies {
+		if _, err := exec.LookPath(p.program); err != nil {
+			w.absent = append(w.absent, p.name)
+		}
 	}
 	if err := w.open(&hubtest.Plan{}, 0); err != nil {
 		return err
@@ -96,12 +109,19 @@ func (w *world) prepare(ctx context.Context) error {
 func (w *world) open(p *hubtest.Plan, latency time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h, err := hubtest.Start(hubtest.Config{Addr: w.addr, Latency: latency, Plan: p, Log: w.count})
+	cfg := hubtest.Config{Addr: w.addr, Latency: latency, Plan: p, Log: w.count}
+	if w.front != nil {
+		cfg.CDNAddr, cfg.PublicURL, cfg.PublicCDN = w.front.cdn, "http://"+w.front.hubFront, "http://"+w.front.cdnFront
+	}
+	h, err := hubtest.Start(cfg)
 	if err != nil {
 		return err
 	}
 	for _, r := range w.releases {
 		h.Add(hubtest.Repo{Name: "demo/" + r.Name, Access: hubtest.Gated, Token: token, Files: hubtest.FilesOf(r)})
+	}
+	if w.pattern != nil {
+		h.Add(hubtest.Repo{Name: fioRepo, Access: hubtest.Gated, Token: token, Files: w.pattern})
 	}
 	w.hub, w.addr = h, strings.TrimPrefix(h.URL, "http://")
 	return nil
@@ -153,8 +173,23 @@ func (w *world) environment() []string {
 			env = append(env, e)
 		}
 	}
-	return append(env, "HF_ENDPOINT=http://"+w.addr, "HF_HUB_OFFLINE=0", "HF_TOKEN="+token, "HF_HOME="+w.path("hf"), "XDG_CACHE_HOME="+w.path("xdg"),
+	endpoint := "http://" + w.addr
+	if w.front != nil {
+		endpoint = "http://" + w.front.hubFront
+	}
+	return append(env, "HF_ENDPOINT="+endpoint, "HF_HUB_OFFLINE=0", "HF_TOKEN="+token, "HF_HOME="+w.path("hf"), "XDG_CACHE_HOME="+w.path("xdg"),
 		"GORACE=exitcode=66", "GOTRACEBACK=all")
+}
+
+// sources are what is mounted.
+func (w *world) sources() (out []string) {
+	for _, r := range w.releases {
+		out = append(out, "hf://demo/"+r.Name)
+	}
+	if w.pattern != nil {
+		out = append(out, "hf://"+fioRepo)
+	}
+	return out
 }
 
 // command runs the program to its end.
