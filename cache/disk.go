@@ -35,7 +35,7 @@ type disk struct {
 func DefaultDir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no place for a cache: %w: set XDG_CACHE_HOME or name a directory", err)
+		return "", fmt.Errorf("no place for a cache: %w (XDG_CACHE_HOME=%q, HOME=%q)", err, os.Getenv("XDG_CACHE_HOME"), os.Getenv("HOME"))
 	}
 	return filepath.Join(base, "weightfs"), nil
 }

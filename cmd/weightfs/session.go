@@ -106,7 +106,7 @@ func (s *settings) open(places []place, log *slog.Logger) (*session, error) {
 	c, err := cache.New(cache.Options{
 		Dir: dir, Size: int64(s.cacheSize), Memory: b.cells, Deadline: time.Duration(s.onError), Hub: o.HubCache, Log: log, Sealed: s.requireSealed,
 	})
-	if err != nil && dir != "" && s.cacheDir == "" {
+	if err != nil && dir != "" {
 		err = hinted{err, cacheHint}
 	}
 	if err != nil {
