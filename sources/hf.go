@@ -113,10 +113,11 @@ func endpoint(o *Options) (*url.URL, error) {
 	return u, nil
 }
 
-// withoutSecrets is a text that should be a URL, without what would be its user, query and fragment.
+// withoutSecrets is a text that should be a URL, with dots for what would be its user, and its query and fragment.
 func withoutSecrets(text string) string {
-	text, _, _ = strings.Cut(text, "?")
-	text, _, _ = strings.Cut(text, "#")
+	if i := strings.IndexAny(text, "?#"); i >= 0 {
+		text = text[:i+1] + "…"
+	}
 	if i := strings.LastIndex(text, "@"); i >= 0 {
 		text = "…" + text[i:]
 	}
