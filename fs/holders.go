@@ -10,7 +10,7 @@ import (
 )
 
 // Holders says which processes use files below a directory, as far as this user may know: "name (pid)", in the order of their numbers.
-// It reads /proc only, nothing below the directory.
+// It reads /proc only, nothing below the directory, and leaves itself out.
 func Holders(dir string) []string {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -18,7 +18,7 @@ func Holders(dir string) []string {
 	}
 	var out []string
 	for _, p := range procs {
-		if _, err := strconv.Atoi(p.Name()); err != nil {
+		if pid, err := strconv.Atoi(p.Name()); err != nil || pid == os.Getpid() {
 			continue
 		}
 		if proc := filepath.Join("/proc", p.Name()); holds(proc, dir) {

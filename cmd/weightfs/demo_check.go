@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/signal"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"weightfs/internal/hubtest"
@@ -47,6 +49,7 @@ func (c *checker) read(p string, off, n int64) ([]byte, error) {
 
 // check is demo: it serves, mounts, reads, compares, unmounts. It fails if one byte was wrong.
 func (f *demoFlags) check(ctx context.Context, u *ui) (err error) {
+	ctx, u = untilUnread(ctx, u)
 	c := &checker{u: u, sent: map[string][]hubtest.Entry{}}
 	if c.home, err = os.MkdirTemp("", "weightfs-demo-"); err != nil {
 		return err
@@ -73,6 +76,25 @@ func (f *demoFlags) check(ctx context.Context, u *ui) (err error) {
 	u.printf("\nUnmounted. Everything that was read is equal to its closed form.\n")
 	return nil
 }
+
+// untilUnread ends the context once nobody reads any more what is said (demo | head), in place of the program: what it has mounted must not stay.
+func untilUnread(ctx context.Context, u *ui) (context.Context, *ui) {
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, cancel := context.WithCancelCause(ctx)
+	said := *u
+	said.out = writerFunc(func(p []byte) (int, error) {
+		n, err := u.out.Write(p)
+		if err != nil {
+			cancel(err)
+		}
+		return n, err
+	})
+	return ctx, &said
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // serve starts the hub. It finds small releases on disk, where they are written first, and is given large ones as functions.
 func (c *checker) serve(f *demoFlags, releases []*testrel.Release) (err error) {
@@ -148,7 +170,7 @@ func (c *checker) compare(ctx context.Context, releases []*testrel.Release) erro
 		return err
 	}
 	for _, r := range releases {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		look := c.whole

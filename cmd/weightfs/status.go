@@ -106,7 +106,7 @@ func (u *ui) status(s mountStatus) error {
 		[]string{"process", fmt.Sprintf("%d, since %s", s.PID, s.Started.Local().Format(time.DateTime))},
 		[]string{"fetched", size(s.Bytes.Fetched)},
 		[]string{"from cache", size(s.Bytes.Cached)},
-		[]string{"served", fmt.Sprintf("%s in %d reads, files opened %d times", size(s.Bytes.Served), s.Reads, s.Opens)},
+		[]string{"served", fmt.Sprintf("%s in %s, %s", size(s.Bytes.Served), counted(int(s.Reads), "read"), counted(int(s.Opens), "open"))},
 		[]string{"memory", fmt.Sprintf("%s of %s", size(s.Memory.Cache), size(s.Memory.Limit))},
 		[]string{"errors", fmt.Sprint(s.Errors)},
 	)
@@ -128,7 +128,7 @@ func sourceText(x fs.SourceStatus) string {
 	if x.Revision != "" {
 		text += " " + x.Revision
 	}
-	text += fmt.Sprintf(" (%s in %d files)", size(x.Bytes), x.Files)
+	text += fmt.Sprintf(" (%s in %s)", size(x.Bytes), counted(int(x.Files), "file"))
 	if x.Path != "" {
 		text += " in " + x.Path + "/"
 	}
@@ -140,9 +140,9 @@ func passthroughText(p fs.PassthroughStatus) string {
 	case !p.On:
 		return "off: " + oneLine(p.Why)
 	case p.Failed > 0:
-		return fmt.Sprintf("files opened %d times, %d refused by the kernel: the log says why", p.Opens, p.Failed)
+		return fmt.Sprintf("%s, %d refused by the kernel: the log says why", counted(int(p.Opens), "open"), p.Failed)
 	}
-	return fmt.Sprintf("files opened %d times", p.Opens)
+	return counted(int(p.Opens), "open")
 }
 
 // statusOfAll prints the status of every weightfs mount that this process can see.
