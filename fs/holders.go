@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Holders says which processes use files below a directory, as far as this user may know: "name (pid)", in the order of their numbers.
-// It reads /proc only, nothing below the directory, and leaves itself out.
+// Holders says which processes use files below a directory, as far as this user may know: "name (pid)", in the order of their numbers; "this command" if it
+// was started there. It reads /proc only, nothing below the directory.
 func Holders(dir string) []string {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -18,12 +18,15 @@ func Holders(dir string) []string {
 	}
 	var out []string
 	for _, p := range procs {
-		if pid, err := strconv.Atoi(p.Name()); err != nil || pid == os.Getpid() {
-			continue
-		}
-		if proc := filepath.Join("/proc", p.Name()); holds(proc, dir) {
+		pid, err := strconv.Atoi(p.Name())
+		proc := filepath.Join("/proc", p.Name())
+		switch {
+		case err != nil || !holds(proc, dir):
+		case pid == os.Getpid():
+			out = append(out, "this command")
+		default:
 			name, _ := os.ReadFile(filepath.Join(proc, "comm"))
-			out = append(out, fmt.Sprintf("%s (%s)", bytes.TrimSpace(name), p.Name()))
+			out = append(out, fmt.Sprintf("%s (%d)", bytes.TrimSpace(name), pid))
 		}
 	}
 	return out
