@@ -92,7 +92,8 @@ func (p blockPart) encoded(rule quant.Rule, block int64) ([]blockPart, error) {
 	rows, cols := p.shape[0], p.shape[1]
 	encode := func(i, e int) (quant.Encoded, []plan.Span, error) {
 		inner, inputs := asCodec(p.pieces(i, e)[0], rows, cols)
-		enc, err := quant.Encode4(inner, rows, cols, block, rule)
+		inner, dtype, _ := unrounded(inner)
+		enc, err := quant.Encode4(inner, dtype, rows, cols, block, rule)
 		return enc, inputs, err
 	}
 	if _, _, err := encode(0, 0); err != nil {
@@ -123,6 +124,22 @@ func (p blockPart) encoded(rule quant.Rule, block int64) ([]blockPart, error) {
 		add("zero_points", "U8", func(e quant.Encoded) plan.Codec { return e.Zeros }, rows, (blocks+1)/2)
 	}
 	return out, nil
+}
+
+// unrounded is a matrix of BF16 elements before plain F16 or F32 ones were rounded: what 4-bit blocks are made of, as ONNX Runtime makes them of the
+// release's own numbers. width is that of an element.
+func unrounded(c plan.Codec) (inner plan.Codec, dtype string, width int64) {
+	if s, ok := c.(strided); ok {
+		s.inner, dtype, s.width = unrounded(s.inner)
+		return s, dtype, s.width
+	}
+	switch dtype := quant.CastFrom(c); dtype {
+	case "F16":
+		return raw{c.InputLens()[0]}, dtype, 2
+	case "F32":
+		return raw{c.InputLens()[0]}, dtype, 4
+	}
+	return c, "BF16", 2
 }
 
 // asCodec is a piece of rows x cols BF16 elements as a codec and its inputs.

@@ -187,19 +187,30 @@ func (d dumbFamily) checkRelease(t *testing.T, dir plan.Dir, m *memory) {
 	checkTensors(t, dir, m, dumbNpys(d.shows))
 }
 
-// TestQ4EveryFamily: the 4-bit blocks of an expert in every naming form are what the quantizer makes of its BF16 block.
+// TestQ4EveryFamily: the 4-bit blocks of an expert in every naming form are what the quantizer makes of its BF16 block, or of the release's own F32
+// numbers.
 func TestQ4EveryFamily(t *testing.T) {
 	for _, f := range testrel.Families() {
 		dir, m := open(f.Release)
 		const block = "/blocks/L003/E004.bin"
 		_, _, plain := readManifest(t, dir, m, "experts/bf16")
 		whole := at(t, dir, m, "experts/bf16"+block)
+		_, _, native := readManifest(t, dir, m, "experts/native")
+		singles := map[string][]byte{}
+		for _, p := range native {
+			if p.DType == "F32" {
+				singles[p.Name] = at(t, dir, m, "experts/native"+block)[p.Offset : p.Offset+p.ByteLength]
+			}
+		}
 		for _, symmetric := range []bool{true, false} {
 			for _, size := range []int{16, 32, 64} {
 				view := fmt.Sprintf("experts/q4-%s-%d", map[bool]string{true: "sym", false: "asym"}[symmetric], size)
 				var parts []dumbPart
 				for _, p := range plain {
 					data := whole[p.Offset : p.Offset+p.ByteLength]
+					if exact := singles[p.Name]; len(p.Shape) == 2 && len(exact) == 2*len(data) {
+						data = exact
+					}
 					if strings.HasSuffix(p.Name, ".bias") {
 						parts = append(parts, dumbPart{data: data})
 						continue

@@ -86,7 +86,7 @@ func webaiQuantize(data []byte, rows, cols int) (quantized, scales, zeros []byte
 	return quantized, scales, zeros
 }
 
-// ortQuantize is onnxruntime's own quantizer (core/mlas/lib/q4_dq.cpp) in blocks of columns; zeros is nil for the symmetric one.
+// ortQuantize is onnxruntime's own quantizer (core/mlas/lib/q4_dq.cpp) in blocks of columns of BF16 or F32 data; zeros is nil for the symmetric one.
 func ortQuantize(data []byte, rows, cols, block int, symmetric bool) (quantized, scales, zeros []byte) {
 	blocks := (cols + block - 1) / block
 	quantized, zeros = make([]byte, rows*blocks*block/2), make([]byte, rows*((blocks+1)/2))
@@ -96,7 +96,11 @@ func ortQuantize(data []byte, rows, cols, block int, symmetric bool) (quantized,
 		for b := range blocks {
 			var values []float32
 			for c := b * block; c < min((b+1)*block, cols); c++ {
-				values = append(values, math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*(r*cols+c):]))<<16))
+				if i := r*cols + c; len(data) == 4*rows*cols {
+					values = append(values, math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
+				} else {
+					values = append(values, math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*i:]))<<16))
+				}
 			}
 			mn, mx := min(slices.Min(values), 0), max(slices.Max(values), 0)
 			s, zero := (mx-mn)/15, mn

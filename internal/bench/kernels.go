@@ -110,7 +110,7 @@ func kernels() (result, error) {
 		}
 		out.Values[name], out.Values[name+" copy"] = rate, ratio
 	}
-	enc, err := quant.Encode4(same(2*r*c), r, c, 32, quant.RuleORT)
+	enc, err := quant.Encode4(same(2*r*c), "BF16", r, c, 32, quant.RuleORT)
 	if err != nil {
 		return result{}, err
 	}

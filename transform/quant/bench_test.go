@@ -276,7 +276,7 @@ func BenchmarkEncode4(b *testing.B) {
 	in := repeat(values, 32)
 	for _, rule := range []Rule{RuleORT, RuleORTSymmetric, RuleWebAI} {
 		for _, block := range []int64{16, 32, 64} {
-			e, err := Encode4(rawBF16(len(in)), 256, 8192, block, rule)
+			e, err := Encode4(rawBF16(len(in)), "BF16", 256, 8192, block, rule)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -72,3 +72,25 @@ func (n number) at(b []byte, i int) float32 {
 	}
 	return 0
 }
+
+// read is the exact values of the first elements of b.
+func (n number) read(dst []float32, b []byte) {
+	switch n {
+	case numF32:
+		for i := range dst {
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+	case numBF16:
+		for i := range dst {
+			dst[i] = bf16Value(binary.LittleEndian.Uint16(b[2*i:]))
+		}
+	case numF16:
+		for i := range dst {
+			dst[i] = float16.Frombits(binary.LittleEndian.Uint16(b[2*i:])).Float32()
+		}
+	default:
+		for i := range dst {
+			dst[i] = n.at(b, i)
+		}
+	}
+}

@@ -75,8 +75,8 @@ func (k *fastHQQ) columns(s *strip) {
 			fillFloats(scales, k.scale.at(s.at(1, r), 0))
 			fillFloats(zeros, k.zero.at(s.at(2, r), 0))
 		} else if r == 0 {
-			k.scale.floats(scales, s.at(1, r))
-			k.zero.floats(zeros, s.at(2, r))
+			k.scale.read(scales, s.at(1, r))
+			k.zero.read(zeros, s.at(2, r))
 		}
 		k.codes(codes, s.at(0, r))
 		dst := s.out1(r)
@@ -106,7 +106,7 @@ func (k fastPairedRows) decode(s *strip) error {
 	codes := make([]byte, s.c1-s.c0)
 	for r := range s.rows {
 		shiftBytes(codes, s.in[0][s.c0:s.c1], int(4*((s.row+int64(r))%2)), 15, 8)
-		k.scale.floats(row.scales, s.at(1, r)[int64(first)*k.scale.size():])
+		k.scale.read(row.scales, s.at(1, r)[int64(first)*k.scale.size():])
 		row.decode(s.out1(r), codes, 0, s.c0, s.c1)
 	}
 	return nil

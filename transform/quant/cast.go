@@ -54,8 +54,16 @@ func Cast(dtype string, shape []int64) plan.Codec {
 	data.size = n / kind.columns * kind.bytes
 	return &rowCodec{
 		text: fmt.Sprintf("cast(%s,%d)", dtype, n), experts: 1, out: rows, in: in, size: 2 * n, unit: kind.columns,
-		kernel: castKernel(dtype), inputs: []rowInput{data},
+		kernel: castKernel(dtype), inputs: []rowInput{data}, cast: dtype,
 	}
+}
+
+// CastFrom is the dtype of the plain elements that a codec made by [Cast] rounds, "" for any other codec.
+func CastFrom(c plan.Codec) string {
+	if c, ok := c.(*rowCodec); ok {
+		return c.cast
+	}
+	return ""
 }
 
 // refCast is the reference kernel.

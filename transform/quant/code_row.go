@@ -2,12 +2,7 @@
 
 package quant
 
-import (
-	"encoding/binary"
-	"math"
-
-	"github.com/x448/float16"
-)
+import "encoding/binary"
 
 // codeRow decodes rows of unsigned codes of 1 to 8 bits in a dense stream, the low bits first, in groups of columns:
 //
@@ -237,26 +232,4 @@ func (s *spreader) spread(x uint64) uint64 {
 	x = x&s.low4 | x>>(4*s.bits)&s.low4<<32
 	x = x&s.low2 | x>>(2*s.bits)&s.low2<<16
 	return x&s.low1 | x>>s.bits&s.low1<<8
-}
-
-// floats reads numbers of one dtype.
-func (n number) floats(dst []float32, b []byte) {
-	switch n {
-	case numF32:
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		}
-	case numBF16:
-		for i := range dst {
-			dst[i] = bf16Value(binary.LittleEndian.Uint16(b[2*i:]))
-		}
-	case numF16:
-		for i := range dst {
-			dst[i] = float16.Frombits(binary.LittleEndian.Uint16(b[2*i:])).Float32()
-		}
-	default:
-		for i := range dst {
-			dst[i] = n.at(b, i)
-		}
-	}
 }

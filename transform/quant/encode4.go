@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -37,17 +36,27 @@ type Encoded struct {
 	Zeros  plan.Codec // U8 [rows, ceil(blocks/2)], the low nibble the even block; nil for RuleORTSymmetric
 }
 
-// Encode4 makes 4-bit blocks of the output of inner, BF16 [rows, cols]. block is 16, 32, 64 or 128 columns. A block with an infinite value
-// or a NaN, or whose scale F16 cannot hold, is an error of the read that wraps [plan.ErrBadInput].
-func Encode4(inner plan.Codec, rows, cols, block int64, rule Rule) (Encoded, error) {
-	n, ok := product(rows, cols)
-	if !ok || inner.Len() != 2*n {
-		return Encoded{}, fmt.Errorf("4-bit blocks of [%d, %d]: %s has %d bytes", rows, cols, inner, inner.Len())
+// encodable are the dtypes of values that are encoded, all of them exact in binary32, which the rules take.
+var encodable = map[string]number{"BF16": numBF16, "F16": numF16, "F32": numF32}
+
+// Encode4 makes 4-bit blocks of the output of inner, [rows, cols] of dtype BF16, F16 or F32. block is 16, 32, 64 or 128 columns. A block with an infinite
+// value or a NaN, or whose scale F16 cannot hold, is an error of the read that wraps [plan.ErrBadInput].
+func Encode4(inner plan.Codec, dtype string, rows, cols, block int64, rule Rule) (Encoded, error) {
+	values, known := encodable[dtype]
+	if !known {
+		return Encoded{}, fmt.Errorf("4-bit blocks of %s are unknown", dtype)
+	}
+	n, ok := product(rows, cols, values.size())
+	if !ok || inner.Len() != n {
+		return Encoded{}, fmt.Errorf("4-bit blocks of %s[%d, %d]: %s has %d bytes", dtype, rows, cols, inner, inner.Len())
 	}
 	if block != 16 && block != 32 && block != 64 && block != 128 {
 		return Encoded{}, fmt.Errorf("4-bit blocks of %d columns are unknown", block)
 	}
-	c := encoder{inner: inner, rows: rows, cols: cols, block: block, blocks: ceilDiv(cols, block), rule: rule, kernel: blockKernel(rule, block)}
+	c := encoder{inner: inner, values: values, width: values.size(), rows: rows, cols: cols, block: block, blocks: ceilDiv(cols, block), rule: rule}
+	if values == numBF16 {
+		c.kernel = blockKernel(rule, block)
+	}
 	out := Encoded{Data: &encoded{c, partData}, Scales: &encoded{c, partScales}}
 	if rule != RuleORTSymmetric {
 		out.Zeros = &encoded{c, partZeros}
@@ -58,6 +67,8 @@ func Encode4(inner plan.Codec, rows, cols, block int64, rule Rule) (Encoded, err
 // encoder is what the parts share.
 type encoder struct {
 	inner      plan.Codec
+	values     number // of inner
+	width      int64  // of a value in bytes
 	rows, cols int64
 	block      int64 // columns
 	blocks     int64 // in a row
@@ -91,7 +102,11 @@ type encoded struct {
 }
 
 func (c *encoded) String() string {
-	return fmt.Sprintf("encode4(%s,%s,block=%d,[%d,%d] of %s)", [...]string{"data", "scales", "zeros"}[c.part], c.rule, c.block, c.rows, c.cols, c.inner)
+	dtype := ""
+	if c.values != numBF16 {
+		dtype = c.values.String()
+	}
+	return fmt.Sprintf("encode4(%s,%s,block=%d,%s[%d,%d] of %s)", [...]string{"data", "scales", "zeros"}[c.part], c.rule, c.block, dtype, c.rows, c.cols, c.inner)
 }
 
 // rowBytes is the number of bytes of a row of the part.
@@ -104,7 +119,7 @@ func (c *encoded) InputLens() []int64 { return c.inner.InputLens() }
 
 // Tile is the part's share of the inner codec's tile.
 func (c *encoded) Tile() int64 {
-	return max(c.inner.Tile()/(2*c.cols), 1) * c.rowBytes()
+	return max(c.inner.Tile()/(c.width*c.cols), 1) * c.rowBytes()
 }
 
 // blocksAt are the blocks that an output range needs, counted over all rows. A byte of zero points holds two blocks of one row.
@@ -126,19 +141,19 @@ func (c *encoded) blocksAt(off, n int64) (b0, b1 int64) {
 	return b0, b1
 }
 
-// values is the byte range of the inner output that holds blocks [b0, b1).
-func (c *encoder) values(b0, b1 int64) (off, n int64) {
+// window is the byte range of the inner output that holds blocks [b0, b1).
+func (c *encoder) window(b0, b1 int64) (off, n int64) {
 	start := b0/c.blocks*c.cols + b0%c.blocks*c.block
 	last := b1 - 1
 	end := last/c.blocks*c.cols + min((last%c.blocks+1)*c.block, c.cols)
-	return 2 * start, 2 * (end - start)
+	return c.width * start, c.width * (end - start)
 }
 
 func (c *encoded) Needs(off, n int64) []plan.Need {
 	if n <= 0 {
 		return nil
 	}
-	return c.inner.Needs(c.values(c.blocksAt(off, n)))
+	return c.inner.Needs(c.window(c.blocksAt(off, n)))
 }
 
 // encodeStep is the number of inner bytes that are decoded at a time where the inner codec does not mind.
@@ -149,18 +164,18 @@ func (c *encoded) Decode(dst []byte, off int64, in [][]byte) error {
 		return nil
 	}
 	b0, b1 := c.blocksAt(off, int64(len(dst)))
-	at, n := c.values(b0, b1)
+	at, n := c.window(b0, b1)
 	src := source{codec: c.inner, needs: c.inner.Needs(at, n), in: in}
 	step := b1 - b0
 	if c.inner.Tile() <= maxTile {
-		step = max(encodeStep/(2*c.block), 2)
+		step = max(encodeStep/(c.width*c.block), 2)
 	}
 	var scratch []byte
 	for b := b0; b < b1; b += step {
 		end := min(b+step, b1)
-		at, n := c.values(b, end)
+		at, n := c.window(b, end)
 		if scratch == nil {
-			scratch = make([]byte, n+2*c.block)
+			scratch = make([]byte, n+c.width*c.block)
 		}
 		values := grow(&scratch, n)
 		if err := src.decode(values, at); err != nil {
@@ -229,10 +244,10 @@ func (c *encoded) encode(dst []byte, off, b0, b1 int64, values []byte) error {
 			continue
 		}
 		n := min(c.block, c.cols-k*c.block)
-		if !c.quantize(&b, values[:2*n]) {
+		if !c.quantize(&b, values[:c.width*n]) {
 			return fmt.Errorf("row %d, block %d has a value or scale that is infinite or no number: %w", row, k, plan.ErrBadInput)
 		}
-		values = values[2*n:]
+		values = values[c.width*n:]
 		c.pack(&b, int(n))
 		c.put(dst, at, k, b.codes[:c.block/2], []uint16{b.scale}, []byte{b.zero})
 	}
@@ -354,10 +369,8 @@ func (c *encoder) pack(b *block4, n int) {
 // quantize encodes one block; false if it has no finite scale.
 func (c *encoder) quantize(b *block4, values []byte) bool {
 	var x [128]float32
-	n := len(values) / 2
-	for i := range n {
-		x[i] = bf16Value(binary.LittleEndian.Uint16(values[2*i:]))
-	}
+	n := len(values) / int(c.width)
+	c.values.read(x[:n], values)
 	if c.rule == RuleWebAI {
 		return quantizeWebAI(b, x[:n])
 	}

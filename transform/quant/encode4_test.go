@@ -28,7 +28,7 @@ func (c rawBF16) Decode(dst []byte, _ int64, in [][]byte) error {
 
 func encode4(t testing.TB, values []byte, rows, cols, block int64, rule Rule) Encoded {
 	t.Helper()
-	e, err := Encode4(rawBF16(len(values)), rows, cols, block, rule)
+	e, err := Encode4(rawBF16(len(values)), "BF16", rows, cols, block, rule)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestEncode4OverCodec(t *testing.T) {
 		values := whole(t, m.Codec, in)
 		rows := int64(len(values)) / 2 / cols
 		plain := encode4(t, values, rows, cols, 16, RuleORT)
-		e, err := Encode4(m.Codec, rows, cols, 16, RuleORT)
+		e, err := Encode4(m.Codec, "BF16", rows, cols, 16, RuleORT)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,11 +151,37 @@ func TestEncode4Refuses(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Encode4(rawBF16(64), 1, 32, 7, RuleORT); err == nil {
+	if _, err := Encode4(rawBF16(64), "BF16", 1, 32, 7, RuleORT); err == nil {
 		t.Error("blocks of 7 are accepted")
 	}
-	if _, err := Encode4(rawBF16(64), 1, 31, 32, RuleORT); err == nil {
+	if _, err := Encode4(rawBF16(64), "BF16", 1, 31, 32, RuleORT); err == nil {
 		t.Error("a codec of another size is accepted")
+	}
+}
+
+// TestEncode4TakesValuesAsTheyAre: F16 and F32 values are encoded unrounded, in any window, and by other dtypes refused.
+func TestEncode4TakesValuesAsTheyAre(t *testing.T) {
+	var singles []byte
+	for i := range 6 * 80 {
+		singles = append(singles, le32(math.Float32bits(float32(math.Sin(float64(i)*0.7))*0.01))...)
+	}
+	rounded := whole(t, Cast("F32", []int64{6, 80}), [][]byte{singles})
+	for _, rule := range []Rule{RuleORT, RuleORTSymmetric, RuleWebAI} {
+		e, err := Encode4(rawBF16(len(singles)), "F32", 6, 80, 32, rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(whole(t, e.Data, [][]byte{singles}), whole(t, encode4(t, rounded, 6, 80, 32, rule).Data, [][]byte{rounded})) {
+			t.Errorf("%s: the codes are those of rounded values", rule)
+		}
+		for _, c := range []plan.Codec{e.Data, e.Scales, e.Zeros} {
+			if c != nil {
+				checkWindows(t, c, [][]byte{singles})
+			}
+		}
+	}
+	if _, err := Encode4(rawBF16(64), "F64", 1, 8, 16, RuleORT); err == nil {
+		t.Error("F64 is accepted")
 	}
 }
 

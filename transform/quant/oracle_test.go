@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,46 +165,65 @@ func order(a uint16) int {
 	return int(a)
 }
 
-// TestONNXRuntimeBlocks encodes matrices as ONNX Runtime's own quantizer did.
+// TestONNXRuntimeBlocks encodes matrices as ONNX Runtime's own quantizer did: BF16 ones, and F16 ones as they are and as F32.
 func TestONNXRuntimeBlocks(t *testing.T) {
-	files, metadata := readSafetensors(t, filepath.Join(oracles, "onnxruntime", "blocks.safetensors"))
-	t.Log(metadata["made with"])
 	compared := 0
-	for name, w := range files {
-		kind, ok := strings.CutSuffix(name, ".weight")
-		if !ok {
-			continue
-		}
-		rule := RuleORT
-		if strings.HasSuffix(kind, ".sym") {
-			rule = RuleORTSymmetric
-		}
-		data := files[kind+".data"]
-		e := encode4(t, w.data, w.shape[0], w.shape[1], 2*data.shape[2], rule)
-		for suffix, c := range map[string]plan.Codec{"data": e.Data, "scales": e.Scales, "zeros": e.Zeros} {
-			if c == nil {
+	for _, name := range []string{"blocks.safetensors", "halves.safetensors"} {
+		files, metadata := readSafetensors(t, filepath.Join(oracles, "onnxruntime", name))
+		t.Log(name, metadata["made with"])
+		for name, w := range files {
+			kind, ok := strings.CutSuffix(name, ".weight")
+			if !ok {
 				continue
 			}
-			got, want := whole(t, c, [][]byte{w.data}), files[kind+"."+suffix].data
-			switch suffix {
-			case "data":
-				want = clearTails(want, w.shape[1], 2*data.shape[2])
-			case "zeros":
-				want = clearTails(want, data.shape[1], 2)
-			}
-			if !bytes.Equal(got, want) {
-				i := 0
-				for got[i] == want[i] {
-					i++
-				}
-				t.Errorf("%s.%s: byte %d of %d is %02x, expected %02x", kind, suffix, i, len(got), got[i], want[i])
-			}
-			compared++
+			compared += compareBlocks(t, files, kind, w)
+			wide := make([]float32, len(w.data)/2)
+			numbers[w.dtype].read(wide, w.data)
+			compared += compareBlocks(t, files, kind, file{"F32", w.shape, each(len(wide), func() []byte {
+				v := wide[0]
+				wide = wide[1:]
+				return le32(math.Float32bits(v))
+			})})
 		}
 	}
-	if compared < 300 {
+	if compared < 900 {
 		t.Errorf("only %d tensors compared", compared)
 	}
+}
+
+// compareBlocks encodes w and compares it with the files of its kind.
+func compareBlocks(t *testing.T, files map[string]file, kind string, w file) (compared int) {
+	t.Helper()
+	rule := RuleORT
+	if strings.HasSuffix(kind, ".sym") {
+		rule = RuleORTSymmetric
+	}
+	data := files[kind+".data"]
+	e, err := Encode4(rawBF16(len(w.data)), w.dtype, w.shape[0], w.shape[1], 2*data.shape[2], rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for suffix, c := range map[string]plan.Codec{"data": e.Data, "scales": e.Scales, "zeros": e.Zeros} {
+		if c == nil {
+			continue
+		}
+		got, want := whole(t, c, [][]byte{w.data}), files[kind+"."+suffix].data
+		switch suffix {
+		case "data":
+			want = clearTails(want, w.shape[1], 2*data.shape[2])
+		case "zeros":
+			want = clearTails(want, data.shape[1], 2)
+		}
+		if !bytes.Equal(got, want) {
+			i := 0
+			for got[i] == want[i] {
+				i++
+			}
+			t.Errorf("%s.%s of %s: byte %d of %d is %02x, expected %02x", kind, suffix, w.dtype, i, len(got), got[i], want[i])
+		}
+		compared++
+	}
+	return compared
 }
 
 // clearTails clears nibbles past the end of a row of cols, padded to whole blocks. What stands there means nothing: the library leaves codes as they

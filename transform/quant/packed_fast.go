@@ -21,9 +21,9 @@ func (k fastPacked) decode(s *strip) error {
 	first, end := s.c0/k.group, (s.c1-1)/k.group+1
 	row := newCodeRow(k.bits, k.group, k.bias, k.v, first, end)
 	for r := range s.rows {
-		k.scale.floats(row.scales, s.at(1, r)[int64(first)*k.scale.size():])
+		k.scale.read(row.scales, s.at(1, r)[int64(first)*k.scale.size():])
 		if k.bias {
-			k.scale.floats(row.seconds, s.at(2, r)[int64(first)*k.scale.size():])
+			k.scale.read(row.seconds, s.at(2, r)[int64(first)*k.scale.size():])
 		} else {
 			for i := range row.seconds {
 				row.seconds[i] = float32(k.zeroOf(s, r, first+i))

@@ -16,6 +16,7 @@ type rowCodec struct {
 	// unit is the number of columns that the kernel decodes together; a kernel is asked for whole units or up to the end of a row.
 	unit   int64
 	kernel kernel
+	cast   string // the dtype that a codec of Cast rounds, "" for others
 }
 
 // rowInput is one input of a rowCodec: rows of rowBytes bytes. Output row i of an expert uses its rows from floor(i*num/den) up to

@@ -184,9 +184,9 @@ func (k fastScaled8) integers(s *strip) {
 		if n == 0 {
 			continue
 		}
-		k.scale.floats(scales, s.at(1, r)[int64(first)*k.scale.size():])
+		k.scale.read(scales, s.at(1, r)[int64(first)*k.scale.size():])
 		if k.zero != numNone {
-			k.zero.floats(zeros, s.at(2, r)[int64(first)*k.zero.size():])
+			k.zero.read(zeros, s.at(2, r)[int64(first)*k.zero.size():])
 		}
 		dst, data := s.out1(r)[2*(head-s.c0):2*(tail-s.c0)], s.at(0, r)[head-s.c0:tail-s.c0]
 		k.v.signed8(&dst[0], &data[0], &scales[0], &zeros[0], n, k.bn/16)
