@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // Holders says which processes use files below a directory, as far as this user may know: "name (pid)", in the order of their numbers; "this command" if it
@@ -58,6 +60,9 @@ func below(path, dir string) bool {
 
 // busy is the error of a mount in use: it names its users.
 func busy(dir string) error {
+	if m := mountBelow(dir); m != "" {
+		return fmt.Errorf("unmount %s: %w: %s is mounted below it and has to go first", dir, ErrBusy, m)
+	}
 	users := Holders(dir)
 	if len(users) == 0 {
 		return fmt.Errorf("unmount %s: %w", dir, ErrBusy)
@@ -67,4 +72,38 @@ func busy(dir string) error {
 		users = append(users[:most], fmt.Sprintf("%d more", more))
 	}
 	return fmt.Errorf("unmount %s: %w by %s", dir, ErrBusy, strings.Join(users, ", "))
+}
+
+// mountBelow is a mount point below a directory, "" if there is none.
+func mountBelow(dir string) string {
+	found, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		return i.Mountpoint == dir || !below(i.Mountpoint, dir), false
+	})
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	return found[len(found)-1].Mountpoint
+}
+
+// copies is one process, "name (pid)", of every other mount namespace that has a mount with the device number.
+func copies(major, minor uint32) (out []string) {
+	device := fmt.Sprintf(" %d:%d ", major, minor)
+	seen := map[string]bool{}
+	if own, err := os.Readlink("/proc/self/ns/mnt"); err == nil {
+		seen[own] = true
+	}
+	procs, _ := os.ReadDir("/proc")
+	for _, p := range procs {
+		proc := filepath.Join("/proc", p.Name())
+		space, err := os.Readlink(proc + "/ns/mnt")
+		if err != nil || seen[space] {
+			continue
+		}
+		seen[space] = true
+		if mounts, err := os.ReadFile(proc + "/mountinfo"); err == nil && bytes.Contains(mounts, []byte(device)) {
+			name, _ := os.ReadFile(proc + "/comm")
+			out = append(out, fmt.Sprintf("%s (%s)", bytes.TrimSpace(name), p.Name()))
+		}
+	}
+	return out
 }

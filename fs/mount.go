@@ -170,6 +170,17 @@ var ErrBusy = errors.New("files of the mount are in use")
 
 // Unmount unmounts and waits for the last request. A mount in use stays, is served on, and gives ErrBusy.
 func (m *Mount) Unmount() error {
+	if _, err := m.Leave(); err != nil {
+		return err
+	}
+	m.Wait()
+	return nil
+}
+
+// Leave unmounts and does not wait. A mount in use stays, is served on, and gives ErrBusy. A process whose mount namespace was made while the
+// mount was there has a copy of it, which goes on and is served until that namespace ends: elsewhere is one process of each, as
+// far as this user may know.
+func (m *Mount) Leave() (elsewhere []string, err error) {
 	// A file that was closed a moment ago may still count as open.
 	for wait := 5 * time.Millisecond; ; wait *= 2 {
 		err := unmount(m.dir, false)
@@ -177,16 +188,17 @@ func (m *Mount) Unmount() error {
 			break
 		}
 		if !errors.Is(err, ErrBusy) {
-			return err
+			return nil, err
 		}
 		if wait > 100*time.Millisecond {
-			return busy(m.dir)
+			return nil, busy(m.dir)
 		}
 		time.Sleep(wait)
 	}
-	m.end()
-	m.Wait()
-	return nil
+	if elsewhere = copies(m.major, m.minor); len(elsewhere) == 0 {
+		m.end() // what is still being read, nobody waits for
+	}
+	return elsewhere, nil
 }
 
 // Detach takes the mount out of the tree at once; those who use it are served until they end.

@@ -339,6 +339,51 @@ func TestFaultAborted(t *testing.T) {
 	m.unmount()
 }
 
+// TestFaultNamespace (T36): another mount namespace has a copy of the mount. After a signal the mount is out of the way here and that copy is
+// served; a second signal ends the daemon.
+func TestFaultNamespace(t *testing.T) {
+	const shard, other = "model-00001-of-00006.safetensors", "model-00003-of-00006.safetensors"
+	m := newFaultMount(t, "")
+	m.mount(plainly, "--view=release", "--passthrough=off", "hf://demo/kimi-mxfp4")
+	pid := m.status().PID
+	script := `echo there; read x; [ "$(cat "$1" | wc -c)" = "$2" ] && echo right; read x`
+	size := strconv.FormatInt(testrel.KimiMXFP4().File(other).Size, 10)
+	space := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", filepath.Join(m.dir, other), size)
+	in, err := space.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := space.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := space.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer space.Wait()
+	defer in.Close()
+	said := bufio.NewScanner(out)
+	if !said.Scan() {
+		t.Skip("NOT RUN: a copy of the mount in another namespace: unshare -m is not permitted")
+	}
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	m.until("a mount that is gone", func() bool { _, err := os.Stat(filepath.Join(m.dir, shard)); return os.IsNotExist(err) })
+	fmt.Fprintln(in, "read")
+	if said.Scan(); said.Text() != "right" {
+		t.Errorf("the copy says %q", said.Text())
+	}
+	if zombie(pid) {
+		t.Error("the daemon has ended under a copy of its mount")
+	}
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	m.until("a daemon that ends", func() bool { return unix.Kill(pid, 0) == unix.ESRCH || zombie(pid) })
+}
+
 // TestFaultBranchMoves (T21): a mount shows the commit it was mounted at, also when the branch has moved and nothing had been read.
 func TestFaultBranchMoves(t *testing.T) {
 	m := newFaultMount(t, "")

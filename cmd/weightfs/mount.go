@@ -122,10 +122,10 @@ func serveMount(m *fs.Mount, stop <-chan os.Signal, log *slog.Logger) error {
 	case <-stop:
 	}
 	for told := false; ; told = true {
-		err := m.Unmount()
+		elsewhere, err := m.Leave()
 		switch {
 		case err == nil:
-			return nil
+			return serveElsewhere(m, elsewhere, gone, stop, log)
 		case !errors.Is(err, fs.ErrBusy):
 			return err
 		case !told:
@@ -143,6 +143,19 @@ func serveMount(m *fs.Mount, stop <-chan os.Signal, log *slog.Logger) error {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// serveElsewhere waits until a mount that is out of the tree has ended: where other mount namespaces have copies of it, they are served until
+// they end or another signal comes.
+func serveElsewhere(m *fs.Mount, elsewhere []string, gone <-chan struct{}, stop <-chan os.Signal, log *slog.Logger) error {
+	if len(elsewhere) > 0 {
+		log.Warn("other mount namespaces have copies of the mount: it ends when they do; another signal ends it now", "dir", m.Dir(), "processes", strings.Join(elsewhere, ", "))
+	}
+	select {
+	case <-gone:
+	case <-stop:
+	}
+	return nil
 }
 
 // mounting is what a mount or a server is made of.
