@@ -104,14 +104,22 @@ func (b *diskBlob) check(group int64, buf []byte) (cells, bad, n int64) {
 	return cells, bad, n
 }
 
-// wrong says whether a blob that was verified once is not what it is named after any more.
+// wrong says whether a blob that was verified once is not what it is named after any more. A complete one that was not, and is right, is verified
+// now. Of any other the name may be something else than its SHA-256.
 func (b *diskBlob) wrong(ctx context.Context) bool {
 	b.mu.Lock()
-	whole := b.index.whole && b.index.cells == cellsOf(b.size)
+	full, whole := b.full(), b.index.whole
 	b.mu.Unlock()
-	if !whole {
+	if !full {
+		return false
+	}
+	before, err := b.state()
+	if err != nil {
 		return false
 	}
 	sum, err := b.hash(ctx.Err)
-	return err == nil && sum != b.key
+	if err == nil && sum == b.key {
+		b.verified(before)
+	}
+	return whole && err == nil && sum != b.key
 }

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -110,6 +111,30 @@ func TestCheckDisk(t *testing.T) {
 	cancel()
 	_, err = c.CheckDisk(ctx, func(int64) {})
 	isErr(t, err, context.Canceled)
+}
+
+// TestCheckDiskVerifies lets a check find a blob that is complete, but was touched since it was verified: it is verified again then and there.
+func TestCheckDiskVerifies(t *testing.T) {
+	src := newFake(fakeFile{path: "a", size: 3<<20 + 1, sha: true})
+	o := diskOptions(t)
+	c := newCache(t, o)
+	f := c.Release(src, src.listing())
+	must(t, readBack(ctxb(), f, src, 0, 0, 3<<20+1))
+	written(t, c)
+	closeCache(t, c)
+	must(t, os.Chtimes(filesOf(t, o.Dir, ".data")[0], time.Unix(1, 0), time.Unix(1, 0)))
+	c = newCache(t, o)
+	got, err := c.CheckDisk(ctxb(), func(int64) {})
+	must(t, err)
+	if want := (DiskCheck{Blobs: 1, Cells: 25}); got != want {
+		t.Errorf("%+v", got)
+	}
+	closeCache(t, c)
+	b := newCache(t, o).disk.open(sha256.Sum256(src.files[0].bytes(0, 3<<20+1)), 3<<20+1)[0]
+	_, done, ok := b.lend()
+	if finish(done); !ok {
+		t.Error("it is not verified")
+	}
 }
 
 // TestClockJumps moves the clock of the cache about, years at a time: bytes stay right and the directory under its size.
