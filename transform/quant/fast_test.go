@@ -265,9 +265,30 @@ func TestPackedEqualsReference(t *testing.T) {
 }
 
 func TestBnb4EqualsReference(t *testing.T) {
+	scales := scaleClasses()
 	for _, k := range []bnb4{{table: nf4Values}, {table: bnbFP4}} {
-		for _, s := range scaleClasses() {
+		for _, s := range scales {
 			compare(t, func() string { return fmt.Sprintf("absmax %x", math.Float32bits(s)) }, k.kernel(), refBnb4{k}, 1, 512, allCodes(1), le32(math.Float32bits(s)))
+		}
+		// As rows of blocks, one absmax each, and a last one that is short.
+		for _, in := range []int64{32, 64, 96, 256} {
+			n := in*int64(len(scales)) - 6
+			c := &rowCodec{experts: 1, out: ceilDiv(n, in), in: in, size: 2 * n, unit: 2, kernel: k.kernel(), inputs: []rowInput{
+				{rowBytes: in / 2, perExpert: ceilDiv(n, in), num: 1, den: 1, size: n / 2, unitBytes: 1}, rowData(4, 1, ceilDiv(n, in), 0)}}
+			inputs := [][]byte{random{rand.New(rand.NewPCG(11, 11))}.bytes(int(n / 2)), nil}
+			for _, s := range scales {
+				inputs[1] = append(inputs[1], le32(math.Float32bits(s))...)
+			}
+			ref := *c
+			ref.kernel = refBnb4{k}
+			want := whole(t, &ref, inputs)
+			for _, v := range runnable() {
+				fast := *c
+				fast.kernel, _ = at(c.kernel, v)
+				if !bytes.Equal(whole(t, &fast, inputs), want) {
+					t.Errorf("%s: blocks of %d differ from the reference", levelName(v), in)
+				}
+			}
 		}
 	}
 }

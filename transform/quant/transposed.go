@@ -17,7 +17,7 @@ type transposed struct {
 
 // Bytes of a band's output, and the fewest rows in one.
 const (
-	bandBytes   = 2 << 20
+	bandBytes   = 1 << 20
 	minBandRows = 64
 )
 
