@@ -60,6 +60,7 @@ func FuzzRecognise(f *testing.F) {
 	seed(`{"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`, "", []byte{at("weight"), 2, 2, 14, 15, 0}, []byte{at("weight_scale_inv"), 5, 2, 1, 2, 0})
 	seed(`{}`, "", []byte{at("weight_packed"), 0, 2, 5, 7, 0}, []byte{at("weight_scale"), 0, 2, 5, 1, 0})
 	seed(`{"quantization_config":{"quant_method":"gptq","bits":4}}`, "", []byte{at("qweight"), 8, 2, 5, 11, 0}, []byte{at("qzeros"), 8, 2, 1, 5, 0}, []byte{at("scales"), 7, 2, 1, 11, 0})
+	seed(`{"quantization_config":{"quant_method":"gptq","checkpoint_format":"gptq_p"}}`, "", []byte{at("qweight"), 8, 2, 3, 13, 0}, []byte{at("qzeros"), 8, 2, 1, 3, 0}, []byte{at("scales"), 7, 2, 1, 13, 0})
 	seed(`{}`, `{"quant_type":"nf4","blocksize":64,"shape":[8,16]}`, []byte{at("weight"), 0, 2, 11, 1, 0}, []byte{at(bnbAbsmax), 5, 1, 2, 0}, []byte{at(bnbStateNF4), 0, 1, 10, 1})
 	seed(`{"quantization":{"bits":4,"group_size":32}}`, "", []byte{at("weight"), 9, 2, 4, 5, 0}, []byte{at("scales"), 6, 2, 4, 2, 0}, []byte{at("biases"), 6, 2, 4, 2, 0})
 	seed(`{}`, `{"format":"nvfp4"}`, []byte{at("weight"), 0, 2, 7, 5, 0}, []byte{at("weight_scale"), 2, 2, 14, 4, 0}, []byte{at("weight_scale_2"), 5, 0, 0}, []byte{at("comfy_quant"), 0, 1, 1, 1})

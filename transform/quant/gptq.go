@@ -11,7 +11,8 @@ import (
 
 // gptqFormat is GPTQ: qweight I32 [in*bits/32, out] whose columns are bit streams over in, qzeros I32 [groups, out*bits/32] whose rows are bit streams over
 // out, scales [groups, out], optionally g_idx I32 [in]. The first format ("gptq", AutoGPTQ) stores zero points minus one, the second
-// ("gptq_v2") as they are. AutoRound's packings are either of them.
+// ("gptq_v2") as they are. AutoRound's packings are either of them, and also of 5, 6 and 7 bits. GPTQModel's third format ("gptq_p") stores zero points
+// as they are and codes of 3, 5, 6 and 7 bits in planes.
 func gptqFormat() format {
 	return format{
 		name:  "gptq",
@@ -42,7 +43,11 @@ func matchGPTQ(m *matcher) (*Match, error) {
 	}
 	groups, out := scales[0], scales[1]
 	bits := int(qzeros[1] * 32 / out)
-	if !slices.Contains([]int{2, 3, 4, 8}, bits) || ceilDiv(out*int64(bits), 32) != qzeros[1] {
+	layout, err := m.group.Config.gptqLayout()
+	if err != nil {
+		return m.refuse("qzeros", "%v", err)
+	}
+	if !slices.Contains(layout.widths, bits) || ceilDiv(out*int64(bits), 32) != qzeros[1] {
 		return m.refuse("qzeros", "shape %v gives no known width of codes over %d columns", qzeros, out)
 	}
 	if declared := m.group.Config.Bits; declared != 0 && declared != bits && !m.mixedBits() {
@@ -52,11 +57,7 @@ func matchGPTQ(m *matcher) (*Match, error) {
 		return m.refuse("qweight", "%d rows hold no whole number of %d-bit codes", qweight[0], bits)
 	}
 	in := qweight[0] * 32 / int64(bits)
-	minus, err := m.group.Config.gptqZeros()
-	if err != nil {
-		return m.refuse("qzeros", "%v", err)
-	}
-	k := gptq{bits: bits, groups: groups, in: in, scale: num, minusOne: minus, order: []int{0, 1, 2, 3, 4, 5, 6, 7}}
+	k := gptq{bits: bits, groups: groups, in: in, scale: num, minusOne: layout.minusOne, planar: layout.planar && 32%bits != 0, order: []int{0, 1, 2, 3, 4, 5, 6, 7}}
 	inputs := []string{"qweight", "qzeros", "scales"}
 	codec := &columns{
 		out: out, in: in, band: bandRows(2*in, out),
@@ -65,6 +66,12 @@ func matchGPTQ(m *matcher) (*Match, error) {
 			{rows: groups, rowBytes: 4 * qzeros[1], bits: int64(bits), align: 4},
 			{rows: groups, rowBytes: out * num.size(), bits: 8 * num.size(), align: num.size()},
 		},
+	}
+	if k.planar { // blocks of 32 codes stand or fall together
+		if in%32 != 0 || out%32 != 0 {
+			return m.refuse("qweight", "[%d, %d] is no whole number of planar blocks of 32 codes", out, in)
+		}
+		codec.inputs[0].num, codec.inputs[0].den, codec.inputs[1].align = 0, 0, int64(4*bits)
 	}
 	if m.has("g_idx") {
 		if g := m.tensor("g_idx"); g.DType != "I32" || !slices.Equal(g.Shape, []int64{in}) {
@@ -77,7 +84,10 @@ func matchGPTQ(m *matcher) (*Match, error) {
 		return m.refuse("scales", "%d groups over %d columns fit no group size", groups, in)
 	}
 	codec.kernel, codec.text = k.kernel(), k.text()
-	return m.result(codec, []int64{out, in}, inputs, fmt.Sprintf("%d bits, %d groups, zero points %s", bits, groups, map[bool]string{true: "minus one", false: "as they are"}[minus])), nil
+	if k.planar {
+		codec.kernel = refGPTQ{k}
+	}
+	return m.result(codec, []int64{out, in}, inputs, fmt.Sprintf("%d bits, %d groups, zero points %s", bits, groups, map[bool]string{true: "minus one", false: "as they are"}[layout.minusOne])), nil
 }
 
 // mixedBits says whether the configuration allows other widths for some modules.
@@ -94,24 +104,34 @@ func (c *Config) columnGroup(in, groups int64) (int64, bool) {
 	return in / groups, in%groups == 0
 }
 
-// gptqZeros says whether zero points are stored minus one.
-func (c *Config) gptqZeros() (minusOne bool, err error) {
+// gptqLayout is what only the configuration says of a GPTQ release.
+type gptqLayout struct {
+	minusOne bool // zero points are stored minus one
+	planar   bool
+	widths   []int // of codes
+}
+
+// gptqLayout reads the names of the formats.
+func (c *Config) gptqLayout() (gptqLayout, error) {
 	format, packing := c.str("checkpoint_format"), c.str("packing_format")
+	usual, stream := []int{2, 3, 4, 8}, []int{2, 3, 4, 5, 6, 7, 8}
 	switch {
 	case strings.HasPrefix(packing, "auto_round:auto_gptq"):
-		return true, nil
+		return gptqLayout{minusOne: true, widths: stream}, nil
 	case packing == "auto_round" || strings.HasPrefix(packing, "auto_round:gptqmodel") || strings.HasPrefix(packing, "auto_round:exllamav2"):
-		return false, nil
+		return gptqLayout{widths: stream}, nil
 	case packing != "":
-		return false, fmt.Errorf("packing_format %q is unknown over qweight", packing)
+		return gptqLayout{}, fmt.Errorf("packing_format %q is unknown over qweight", packing)
 	case format == "gptq_v2":
-		return false, nil
+		return gptqLayout{widths: usual}, nil
+	case format == "gptq_p":
+		return gptqLayout{planar: true, widths: stream}, nil
 	case format == "gptq" || format == "" && c.Method == "gptq":
-		return true, nil
+		return gptqLayout{minusOne: true, widths: usual}, nil
 	case format == "" && c.backend() != "":
-		return strings.Contains(c.backend(), "auto_gptq"), nil
+		return gptqLayout{minusOne: strings.Contains(c.backend(), "auto_gptq"), widths: usual}, nil
 	}
-	return false, fmt.Errorf("quant_method %q with checkpoint_format %q does not say how zero points are stored", c.Method, format)
+	return gptqLayout{}, fmt.Errorf("quant_method %q with checkpoint_format %q does not say how zero points are stored", c.Method, format)
 }
 
 // backend is older AutoRound's word for its packing.
@@ -130,6 +150,7 @@ type gptq struct {
 	in       int64
 	scale    number
 	minusOne bool
+	planar   bool
 	index    bool
 	awq      bool
 	order    []int // AWQ: the place in a word of each of 8 columns
@@ -139,6 +160,8 @@ func (k gptq) text() string {
 	name := "gptq"
 	if k.awq {
 		name = "awq"
+	} else if k.planar {
+		name = "gptq-planar"
 	}
 	return fmt.Sprintf("%s(bits=%d,columns=%d,groups=%d,scale=%s,minus-one=%t,index=%t)", name, k.bits, k.group, k.groups, k.scale, k.minusOne, k.index)
 }
@@ -147,6 +170,9 @@ func (k gptq) text() string {
 func (k *gptq) code(v *colView, n, e int64) int {
 	if k.awq {
 		return int(v.word(e, n/8)>>(4*k.order[n%8])) & 15
+	}
+	if k.planar {
+		return k.fromPlanes(e%32, func(w int64) uint32 { return v.word(e/32*int64(k.bits)+w, n) })
 	}
 	bit := e * int64(k.bits)
 	w := uint64(v.word(bit/32, n))
@@ -161,6 +187,9 @@ func (k *gptq) code(v *colView, n, e int64) int {
 func (k *gptq) zero(v *colView, g, n int64) int {
 	if k.awq {
 		return int(v.word(g, n/8)>>(4*k.order[n%8])) & 15
+	}
+	if k.planar {
+		return k.fromPlanes(n%32, func(w int64) uint32 { return v.word(g, n/32*int64(k.bits)+w) })
 	}
 	bit := n * int64(k.bits)
 	w := uint64(v.word(g, bit/32))
@@ -179,6 +208,21 @@ func (k *gptq) zero(v *colView, g, n int64) int {
 		w = uint64(uint32(w) + uint32(0xFFFFFFFF/mask)) // 0xFFFFFFFF/15 = 0x11111111
 	}
 	return int(w>>(bit%32)) & mask
+}
+
+// fromPlanes is code i of a block of 32, which takes as many words as a code has bits: first four bits of every code (two for 3-bit codes), then two bits,
+// then one, as far as there are any left.
+func (k *gptq) fromPlanes(i int64, word func(w int64) uint32) int {
+	code, first, done := 0, int64(0), 0
+	for _, width := range []int{4, 2, 1} {
+		if width > k.bits-done {
+			continue
+		}
+		per := int64(32 / width) // codes in a word
+		code |= int(word(first+i/per)>>(int(i%per)*width)&(1<<width-1)) << done
+		first, done = first+int64(width), done+width
+	}
+	return code
 }
 
 // scaleOf is the scale of group g for output row n.

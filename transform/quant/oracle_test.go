@@ -121,6 +121,7 @@ func TestOracles(t *testing.T) {
 				if diff := differences(got, want.data, ulps); diff != "" {
 					t.Errorf("%s (%s): %s", m.Name, m.How, diff)
 				}
+				checkWindows(t, m.Codec, in)
 			}
 			if made != len(expected) {
 				t.Errorf("%d tensors made, %d expected", made, len(expected))

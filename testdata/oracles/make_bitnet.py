@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
 """Records what transformers makes of BitNet's packed weights:
 
-    pip install torch==2.15.0 transformers==5.24.0 numpy==2.4.6 safetensors==0.8.0 && make.py
+    pip install torch==2.15.0 transformers==5.24.0 numpy==2.4.6 safetensors==0.8.0 && make_bitnet.py
 
 pack_weights packs, unpack_weights unpacks. BitLinear divides by the scale (post_quant_process, here of an input scale of 1), AutoBitLinear's output is
 multiplied by it: the weight that either applies is recorded. The folders are one release each, as linear_class is a setting of the whole release.
 """
 import os
-import pathlib
-import sys
 
 os.environ["TORCH_COMPILE_DISABLE"] = "1"
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 import torch
 import transformers
@@ -41,4 +38,4 @@ for kind, settings in (("bitlinear", {}), ("autobitlinear", {"linear_class": "au
                 linear.weight_scale = s
                 made = (torch.eye(cols) @ linear.weight.T * linear.weight_scale).T
             expected[f"{name}.weight"] = made.detach()
-    write(__file__, release, expected, f"transformers {transformers.__version__}", {"quantization_config": {"quant_method": "bitnet", **settings}}, name=f"../bitnet-{kind}")
+    write(__file__, release, expected, f"transformers {transformers.__version__}", {"quantization_config": {"quant_method": "bitnet", **settings}}, name=f"bitnet-{kind}")
