@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -178,7 +179,11 @@ func (r *run) short(x *cell, n int, err error) error {
 // fail ends cells that did not arrive.
 func (r *run) fail(c *Cache, cells []*cell, err error) {
 	c.stats.failed.Add(int64(len(cells)))
-	c.opt.Log.Warn("fetch failed", "path", r.file.entry.Path, "cells", len(cells), "err", err)
+	level := slog.LevelWarn
+	if errors.Is(err, sources.ErrOffline) {
+		level = slog.LevelDebug // a matter for who reads it, and what is fetched ahead is read by nobody
+	}
+	c.opt.Log.Log(r.ctx, level, "fetch failed", "path", r.file.entry.Path, "cells", len(cells), "err", err)
 	now := c.opt.Now()
 	c.mem.mu.Lock()
 	defer c.mem.mu.Unlock()
