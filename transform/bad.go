@@ -29,7 +29,7 @@ func bareReadme(l *release.Listing, hidden int, err error) string {
 	fmt.Fprintf(&b, "* %s\n\n", printable(err.Error()))
 	b.WriteString("A mount shows one revision for as long as it lives, so they will not appear in this one. Mount a revision that is whole ")
 	b.WriteString("(`hf://org/name@revision`); or, if these files are a copy, copy again what is damaged or missing, and mount it anew.\n")
-	section(&b, "Remarks", hiddenFiles(l, hidden))
+	section(&b, "Remarks", oddFiles(l, hidden))
 	return b.String()
 }
 
@@ -42,14 +42,17 @@ func title(b *strings.Builder, l *release.Listing) {
 	b.WriteString("Read-only.")
 }
 
-// hiddenFiles are the files that release/ does not show.
-func hiddenFiles(l *release.Listing, hidden int) []string {
+// oddFiles are the files that release/ does not show, and those whose names are alike.
+func oddFiles(l *release.Listing, hidden int) []string {
 	var out []string
 	for _, f := range l.Hidden {
 		out = append(out, fmt.Sprintf("`%s` is hidden: %s.", printable(f.Path), printable(f.Reason)))
 	}
 	if hidden > 0 {
 		out = append(out, fmt.Sprintf("%d files are hidden because their paths are not clean or stand below another file.", hidden))
+	}
+	for _, n := range release.Alike(l) {
+		out = append(out, printable(n)+".")
 	}
 	return out
 }

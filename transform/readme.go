@@ -92,7 +92,7 @@ func remarks(in *input, hidden int) []string {
 	for _, f := range in.LeftOut {
 		out = append(out, fmt.Sprintf("`%s` is in release/ only: %s.", printable(f.Path), printable(f.Reason)))
 	}
-	out = append(out, hiddenFiles(in.Listing, hidden)...)
+	out = append(out, oddFiles(in.Listing, hidden)...)
 	if in.unsafe > 0 {
 		out = append(out, fmt.Sprintf("%d tensors are not in tensors/ because their names cannot stand in a path, `%s` for one.", in.unsafe, printable(in.unsafeFirst)))
 	}

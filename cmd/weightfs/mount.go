@@ -206,9 +206,12 @@ func (m *mounting) open(ctx context.Context, places []place, log *fs.Log) error 
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if len(trees) > 1 {
-		for i, t := range trees {
+	for i, t := range trees {
+		if len(trees) > 1 {
 			t.At = places[i].dir
+		}
+		if alike := m.releases[i].listing.Alike(); len(alike) > 0 {
+			m.log.Warn("names of files differ only in case or Unicode form: a file system that does not tell them apart has room for one of each", "source", t.Source, "pairs", len(alike), "one", alike[0][0], "other", alike[0][1])
 		}
 	}
 	var err error

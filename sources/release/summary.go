@@ -141,7 +141,7 @@ func Summarise(rel *Release) Summary {
 		Name: l.Name, Revision: l.Revision, Index: rel.Index, Shards: len(rel.Shards), Tensors: rel.Len(), Bytes: rel.Bytes(),
 		Declared: DeclaredSummary{ModelType: d.ModelType, DType: d.DType, Hidden: d.Hidden, Layers: d.Layers, Experts: d.Experts,
 			Intermediate: d.Intermediate, MoEIntermediate: d.MoEIntermediate},
-		NoExperts: rel.NoExperts, NoMTP: rel.NoMTP, Notes: rel.Notes,
+		NoExperts: rel.NoExperts, NoMTP: rel.NoMTP, Notes: append(slices.Clip(rel.Notes), Alike(l)...),
 	}
 	if !l.Time.IsZero() {
 		s.Time = &l.Time
