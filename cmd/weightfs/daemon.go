@@ -134,6 +134,7 @@ func (f *mountFlags) fstabOption(o string) error {
 	switch key {
 	case "view":
 		f.view = value
+		return checkView(value)
 	case "cache_dir":
 		f.cacheDir = value
 	case "cache_size":

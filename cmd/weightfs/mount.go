@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -46,6 +47,9 @@ Nothing is fetched but the list of files and the headers, until something is rea
 		Args: args(2, -1),
 		RunE: func(c *cobra.Command, args []string) error {
 			sources, dir := args[:len(args)-1], args[len(args)-1]
+			if err := checkView(f.view); err != nil && c.Flags().Changed("view") {
+				return err
+			}
 			if f.daemon {
 				return f.runDaemon(c.Context(), u, sources, dir)
 			}
@@ -93,6 +97,14 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	tell(nil)
 	m.fetchBehind(f.warm)
 	return serveMount(mounted, stop, m.log)
+}
+
+// checkView refuses a path that is none of the tree's below its root.
+func checkView(view string) error {
+	if p := strings.Trim(path.Clean(view), "/"); p != "" && p != "." && p != ".." && !strings.HasPrefix(p, "../") {
+		return nil
+	}
+	return usageError{fmt.Sprintf("--view %q is no path below the root", view), "write one as weightfs ls shows it: bf16, experts/native; without --view the whole tree is mounted"}
 }
 
 // warnOthers says what --allow-other means.
