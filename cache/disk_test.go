@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -787,4 +788,55 @@ func TestOpenFails(t *testing.T) {
 		l.Files[0].Size = 999
 		isErr(t, f.ReadAt(context.Background(), "a", p, 0), sources.ErrChanged)
 	})
+}
+
+// TestPastThePageCache looks for what was fetched in the page cache: all whole cells but those of the piece with the end of the file are written past it,
+// and verification, after which readers may map the file, brings all of it in.
+func TestPastThePageCache(t *testing.T) {
+	const size = 6<<20 + 1
+	for _, sha := range []bool{false, true} {
+		src := newFake(fakeFile{path: "a", size: size, named: !sha, sha: sha})
+		o := diskOptions(t)
+		o.Memory = 128 << 20 // so that no piece has to wait
+		c := newCache(t, o)
+		f := c.Release(src, src.listing())
+		must(t, readBack(ctxb(), f, src, 0, 0, size))
+		written(t, c)
+		if c.disk.own.indirect.Load() {
+			t.Skip("the file system of the test's directory does not write past its page cache")
+		}
+		first, most := int64(0), int64(2<<20)
+		if sha {
+			waitFor(t, func() bool { _, done, ok := f.Complete(0); finish(done); return ok })
+			first, most = size, size+pageSize
+		}
+		if got := inPageCache(t, filesOf(t, o.Dir, ".data")[0]); got < first || got > most {
+			t.Errorf("with a SHA-256: %v: %d bytes are in the page cache, they should be %d to %d", sha, got, first, most)
+		}
+		closeCache(t, c)
+	}
+}
+
+const pageSize = 4096
+
+// inPageCache is how many bytes of a file's pages are in the page cache.
+func inPageCache(t *testing.T, name string) (n int64) {
+	t.Helper()
+	f, err := os.Open(name)
+	must(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	must(t, err)
+	p, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	must(t, err)
+	defer unix.Munmap(p)
+	there := make([]byte, (len(p)+pageSize-1)/pageSize)
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), uintptr(unsafe.Pointer(&there[0])))
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	for _, x := range there {
+		n += int64(x&1) * pageSize
+	}
+	return n
 }
