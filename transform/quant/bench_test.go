@@ -110,6 +110,7 @@ func benchGroups(r, c int64) []benchGroup {
 		{name: "int8-channel", format: "fp8", files: map[string]file{"weight": s.codes("I8", r, c), "weight_scale": s.bf16s(r, 1)}},
 		{name: "int8-group32", format: "fp8", files: map[string]file{"weight": s.codes("I8", r, c), "weight_scale": s.bf16s(r, c/32)}},
 		{name: "mxfp4", format: "mxfp4", files: map[string]file{"weight_packed": s.codes("U8", r, c/2), "weight_scale": s.exponents(r, c/32)}},
+		{name: "mxfp6", format: "mxfp6", files: map[string]file{"weight_packed": s.codes("U8", r, c/4*3), "weight_scale": s.exponents(r, c/32)}},
 		{name: "deepseek-fp4", format: "deepseek-fp4", files: map[string]file{"weight": s.codes("I8", r, c/2), "scale": {"F8_E8M0", []int64{r, c / 32}, s.exponents(r, c/32).data}}},
 		{name: "nvfp4", format: "nvfp4", files: map[string]file{"weight": s.codes("U8", r, c/2), "weight_scale": s.e4m3s(r, c/16), "weight_scale_2": s.f32s()}},
 		{name: "gpt-oss", format: "gpt-oss", files: map[string]file{"_blocks": s.codes("U8", 1, r, c/32, 16), "_scales": s.exponents(1, r, c/32)}},

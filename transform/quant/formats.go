@@ -30,6 +30,7 @@ func table() []format {
 		bitnetFormat(),
 		gptOSSFormat(),
 		nvfp4Format(),
+		mxfp6Format(),
 		mxfp4Format(),
 		modelOptInt4Format(),
 		deepseekFP4Format(),

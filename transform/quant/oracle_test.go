@@ -121,7 +121,9 @@ func TestOracles(t *testing.T) {
 				if diff := differences(got, want.data, ulps); diff != "" {
 					t.Errorf("%s (%s): %s", m.Name, m.How, diff)
 				}
-				checkWindows(t, m.Codec, in)
+				if !t.Failed() {
+					checkWindows(t, m.Codec, in)
+				}
 			}
 			if made != len(expected) {
 				t.Errorf("%d tensors made, %d expected", made, len(expected))
