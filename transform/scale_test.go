@@ -1,11 +1,13 @@
 package transform
 
 import (
+	"context"
 	"runtime"
 	"testing"
 
 	"weightfs/fs/plan"
 	"weightfs/internal/testrel"
+	"weightfs/sources/release"
 )
 
 func heap() int64 {
@@ -13,6 +15,15 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// made is the bytes that do makes, and in how many pieces.
+func made(do func()) (bytes, pieces int64) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc), int64(after.Mallocs - before.Mallocs)
 }
 
 // TestLargeRelease lists views of Qwen3.8-Max FP8, 287,119 tensors in 213 shards: what stays in memory is a few bytes a tensor, what
@@ -25,6 +36,15 @@ func TestLargeRelease(t *testing.T) {
 	rel, err := m.open(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	made, pieces := made(func() {
+		dir := TreeOf(Views(), m.listing(), func(context.Context) (*release.Release, error) { return rel, nil })
+		if len(files(t, dir, "bf16")) == 0 {
+			t.Error("bf16 is empty")
+		}
+	})
+	if n := int64(rel.Len()); made > 100*n || pieces > n {
+		t.Errorf("the tree and a listing of bf16 made %d bytes a tensor in %d pieces", made/n, pieces)
 	}
 	before := heap()
 	dir := TreeOf(Views(), m.listing(), m.open)

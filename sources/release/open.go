@@ -21,12 +21,9 @@ const parallel = 16
 // wraps [ErrBadRelease] or an error of r; it names the shard, and the tensor and numbers where there are some. r is kept for
 // [Release.Facts].
 func Open(ctx context.Context, l *sources.Listing, r Reader) (*Release, error) {
-	rel := &Release{Listing: l, reader: r}
-	indexText, err := rel.choose(ctx)
+	rel := &Release{Listing: l, Index: chooseIndex(l), reader: r}
+	indexText, err := rel.headers(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := rel.headers(ctx); err != nil {
 		return nil, err
 	}
 	if rel.names, err = newNameIndex(rel.Shards); err != nil {
@@ -50,12 +47,47 @@ func Open(ctx context.Context, l *sources.Listing, r Reader) (*Release, error) {
 	return rel, nil
 }
 
-// choose sets Index, Shards (without headers) and LeftOut. It returns the index's text, nil if there is no index.
+// headers chooses the weight set and fetches its headers. It begins, while the index is read, with those that the index most likely
+// names. It returns the index's text, nil if there is no index.
+func (rel *Release) headers(ctx context.Context) (text []byte, err error) {
+	likely := shardsOf(rel.Listing, likelySet(rel.Listing, rel.Index))
+	earlyCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	early := make(chan error, 1)
+	go func() { early <- fetchHeaders(earlyCtx, rel.reader, likely) }()
+	text, err = rel.choose(ctx)
+	found := err == nil && slices.EqualFunc(likely, rel.Shards, func(a, b Shard) bool { return a.File == b.File })
+	if !found {
+		cancel()
+	}
+	earlyErr := <-early
+	switch {
+	case err != nil:
+		return nil, err
+	case found:
+		rel.Shards, err = likely, earlyErr
+	default:
+		err = fetchHeaders(ctx, rel.reader, rel.Shards)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var odd notes
+	for _, s := range rel.Shards {
+		for _, n := range s.Header.Notes() {
+			odd.add("shard %s: %s", quoted(s.Path), n)
+		}
+	}
+	rel.Notes = append(rel.Notes, odd.list("headers")...)
+	return text, nil
+}
+
+// choose sets Shards (without headers) and LeftOut. It returns the index's text, nil if there is no index.
 func (rel *Release) choose(ctx context.Context) (text []byte, err error) {
 	var set []int
 	var reasons map[int]string
 	l := rel.Listing
-	if rel.Index = chooseIndex(l); rel.Index != "" {
+	if rel.Index != "" {
 		if text, err = rel.reader.ReadFile(ctx, rel.Index, maxIndex); err != nil {
 			return nil, fmt.Errorf("reading the index: %w", err)
 		}
@@ -67,38 +99,34 @@ func (rel *Release) choose(ctx context.Context) (text []byte, err error) {
 		return nil, err
 	}
 	rel.LeftOut = others(l, set, reasons, rel.Index)
-	for _, i := range set {
-		rel.Shards = append(rel.Shards, Shard{File: i, Path: l.Files[i].Path, Size: l.Files[i].Size})
-	}
+	rel.Shards = shardsOf(l, set)
 	return text, nil
 }
 
-// headers fetches and parses the header of every shard.
-func (rel *Release) headers(ctx context.Context) error {
+// shardsOf are files of a listing as shards without headers.
+func shardsOf(l *sources.Listing, set []int) (shards []Shard) {
+	for _, i := range set {
+		shards = append(shards, Shard{File: i, Path: l.Files[i].Path, Size: l.Files[i].Size})
+	}
+	return shards
+}
+
+// fetchHeaders fetches and parses the header of every shard.
+func fetchHeaders(ctx context.Context, r Reader, shards []Shard) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
-	for range min(parallel, len(rel.Shards)) {
+	for range min(parallel, len(shards)) {
 		g.Go(func() error {
 			var w headerWork
-			for i := int(next.Add(1)) - 1; i < len(rel.Shards); i = int(next.Add(1)) - 1 {
-				if err := w.open(ctx, rel.reader, &rel.Shards[i]); err != nil {
+			for i := int(next.Add(1)) - 1; i < len(shards); i = int(next.Add(1)) - 1 {
+				if err := w.open(ctx, r, &shards[i]); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	var odd notes
-	for _, s := range rel.Shards {
-		for _, n := range s.Header.Notes() {
-			odd.add("shard %s: %s", quoted(s.Path), n)
-		}
-	}
-	rel.Notes = append(rel.Notes, odd.list("headers")...)
-	return nil
+	return g.Wait()
 }
 
 // headerWork is memory for one header after the other.

@@ -7,7 +7,9 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"weightfs/sources"
 )
@@ -224,6 +226,66 @@ func TestAsksOnce(t *testing.T) {
 	want := []string{"file config.json", "file hf_quant_config.json", "file model.safetensors.index.json", "header a.safetensors", "header b.safetensors"}
 	if !slices.Equal(f.asked, want) {
 		t.Errorf("asked for %v", f.asked)
+	}
+}
+
+// patient is a reader that has the index only when so many headers were asked for.
+type patient struct {
+	*fake
+	left atomic.Int32
+	all  chan struct{}
+}
+
+func (p *patient) Header(ctx context.Context, path string, buf []byte) ([]byte, error) {
+	if p.left.Add(-1) == 0 {
+		close(p.all)
+	}
+	return p.fake.Header(ctx, path, buf)
+}
+
+func (p *patient) ReadFile(ctx context.Context, path string, max int64) ([]byte, error) {
+	if strings.HasSuffix(path, indexExt) {
+		select {
+		case <-p.all:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return p.fake.ReadFile(ctx, path, max)
+}
+
+// TestEarlyHeaders: the headers of the shards that an index most likely names are fetched while it is read, each once if it names these; what
+// it names is the release.
+func TestEarlyHeaders(t *testing.T) {
+	const a, b, other = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "other.safetensors"
+	for _, c := range []struct {
+		name  string
+		index []string
+		early int
+	}{{"all", []string{a, b}, 2}, {"one of them", []string{a}, 2}, {"another", []string{a, other}, 2}} {
+		p := &patient{fake: newFake(), all: make(chan struct{})}
+		p.left.Store(int32(c.early))
+		var entries []string
+		for _, name := range []string{a, b, other} {
+			p.shard(t, name, bf16("of "+name, 2))
+		}
+		for _, name := range c.index {
+			entries = append(entries, fmt.Sprintf("%q: %q", "of "+name, name))
+		}
+		p.file("model"+indexExt, `{"weight_map": {`+strings.Join(entries, ", ")+`}}`)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		rel, err := Open(ctx, p.listing(), p)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if set, _ := paths(rel); set != strings.Join(c.index, ", ") || rel.Len() != len(c.index) || len(rel.Notes) != 0 {
+			t.Errorf("%s: shards %s, %d tensors, notes %q", c.name, set, rel.Len(), rel.Notes)
+		}
+		if slices.Equal(c.index, []string{a, b}) && len(p.asked) != 3 {
+			t.Errorf("%s: asked for %v", c.name, p.asked)
+		}
 	}
 }
 

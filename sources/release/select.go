@@ -82,6 +82,17 @@ func indexedSet(l *sources.Listing, index string, text []byte) ([]int, error) {
 	return set, nil
 }
 
+// likelySet is the positions of the shards that an index of that path names in nearly every release, sorted: the numbered ones beside it with
+// its stem.
+func likelySet(l *sources.Listing, index string) (set []int) {
+	for i, e := range l.Files {
+		if m := numbered.FindStringSubmatch(e.Path); m != nil && m[1]+indexExt == index {
+			set = append(set, i)
+		}
+	}
+	return set
+}
+
 // rootSet is the positions of the safetensors files at the root that make one set where no index names one, and the reasons why
 // others are left out. Of consolidated.safetensors and other files it takes the others, and of model.safetensors and a variant as
 // transformers names it, model.fp16.safetensors, the former.

@@ -195,7 +195,7 @@ func kimiK3(t testing.TB) *fake {
 	return f
 }
 
-// TestKimiK3 opens 497,220 tensors: the layout is right and what is kept is under 60 MB.
+// TestKimiK3 opens 497,220 tensors: the layout is right, what is kept is under 60 MB, and what is made is little more.
 func TestKimiK3(t *testing.T) {
 	if testing.Short() {
 		t.Skip("497,220 tensors")
@@ -203,16 +203,23 @@ func TestKimiK3(t *testing.T) {
 	f := kimiK3(t)
 	l := f.listing()
 	before := heap()
+	var was, is runtime.MemStats
+	runtime.ReadMemStats(&was)
 	start := time.Now()
 	rel, err := Open(context.Background(), l, f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	took := time.Since(start)
+	runtime.ReadMemStats(&is)
 	kept := int64(heap() - before)
-	t.Logf("opened in %v, %d bytes kept, %.1f a tensor", took, kept, float64(kept)/float64(rel.Len()))
+	each := float64(is.TotalAlloc-was.TotalAlloc) / float64(rel.Len())
+	t.Logf("opened in %v, %d bytes kept, %.1f a tensor, of %.1f that were made in %d pieces", took, kept, float64(kept)/float64(rel.Len()), each, is.Mallocs-was.Mallocs)
 	if rel.Len() != 497220 || kept > 60e6 {
 		t.Errorf("%d tensors, %d bytes kept", rel.Len(), kept)
+	}
+	if pieces := is.Mallocs - was.Mallocs; each > 300 || pieces > 20_000 {
+		t.Errorf("opening made %.1f bytes a tensor in %d pieces", each, pieces)
 	}
 	start = time.Now()
 	s := Summarise(rel)

@@ -96,6 +96,28 @@ func TestIndexMemory(t *testing.T) {
 	runtime.KeepAlive(headers)
 }
 
+// TestParserMemory: a Parser that has parsed a header of the size makes what the next one keeps, in few pieces, and next to nothing else.
+func TestParserMemory(t *testing.T) {
+	head := kimiShard(t, 0)
+	size := kimiFileSize(head)
+	var p Parser
+	h, err := p.Parse(head, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeps := len(h.names) + 8*len(h.begins) + 4*(len(h.nameAt)+len(h.kinds)+len(h.slots))
+	got := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			if _, err := p.Parse(head, size); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	if made, pieces := got.AllocedBytesPerOp(), got.AllocsPerOp(); made > int64(keeps)*11/10 || pieces > 32 {
+		t.Errorf("%d bytes in %d pieces for %d tensors, of which %d are kept", made, pieces, h.Len(), keeps)
+	}
+}
+
 // BenchmarkParse reports its speed also as a ratio to that of copying the same bytes, measured right after.
 func BenchmarkParse(b *testing.B) {
 	head := kimiShard(b, 0)
