@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -25,7 +26,34 @@ func matchMXFP4(m *matcher) (*Match, error) {
 	if !ok || !m.is(side, "U8", "F8_E8M0") {
 		return nil, nil
 	}
+	if what := m.group.Config.quarkScales(); what != "" {
+		return m.refuse(side, "Quark declares %s: its scales are no E8M0 exponents", what)
+	}
 	return m.fp4(data, side, fp4{group: 32, scale: numE8M0}, "E2M1 codes with E8M0 scales")
+}
+
+// quarkScales says which weights of a Quark release have scales of one byte that are not E8M0: those of dtype "mx" hold exponents without a bias, and
+// scale_format "e5m3" is a small float. It is "" if there are none.
+func (c *Config) quarkScales() string {
+	if c.Method != "quark" {
+		return ""
+	}
+	layers := []map[string]json.RawMessage{object(c.members()["global_quant_config"])}
+	for _, key := range []string{"layer_type_quant_config", "layer_quant_config"} {
+		for _, raw := range object(c.members()[key]) {
+			layers = append(layers, object(raw))
+		}
+	}
+	for _, layer := range layers {
+		weight := object(layer["weight"])
+		switch dtype, scale := text(weight, "dtype"), text(weight, "scale_format"); {
+		case dtype == "mx":
+			return "dtype mx"
+		case dtype == "fp4" && scale != "" && scale != "e8m0":
+			return "scale_format " + scale
+		}
+	}
+	return ""
 }
 
 // deepseekFP4Format is the routed experts of DeepSeek-V4: MXFP4 in a weight typed I8 (F4 and U8 are read alike) with an E8M0 scale.

@@ -43,6 +43,8 @@ func TestRefusals(t *testing.T) {
 		{"scale of unknown dtype", map[string]string{"weight": "F8_E4M3 8 8", "weight_scale": "I64 1"}, block, "m.weight_scale", "dtype I64"},
 		{"fp8 vector", map[string]string{"weight": "F8_E4M3 8", "weight_scale": "F32 1"}, block, "m.weight_scale", "no rows and columns"},
 		{"mxfp4 misshapen", map[string]string{"weight_packed": "U8 4 16", "weight_scale": "U8 4 2"}, Config{}, "m.weight_scale", "expected [4 1]"},
+		{"quark, exponents without a bias", map[string]string{"weight": "U8 4 16", "weight_scale": "U8 4 1"}, Config{Method: "quark", Raw: []byte(`{"global_quant_config":{"weight":{"dtype":"mx","mx_element_dtype":"fp4"}}}`)}, "m.weight_scale", "dtype mx"},
+		{"quark, scales of a small float", map[string]string{"weight": "U8 4 16", "weight_scale": "U8 4 1"}, Config{Method: "quark", Raw: []byte(`{"layer_quant_config":{"*q_proj":{"weight":{"dtype":"fp4","scale_format":"e5m3"}}}}`)}, "m.weight_scale", "e5m3"},
 		{"nvfp4 without second scale", map[string]string{"weight": "U8 4 16", "weight_scale": "F8_E4M3 4 2"}, Config{}, "m.weight", "neither weight_scale_2"},
 		{"nvfp4 with a second scale a row", map[string]string{"weight": "U8 4 16", "weight_scale": "F8_E4M3 4 2", "weight_scale_2": "F32 4"}, Config{}, "m.weight_scale_2", "expected one F32"},
 		{"packed without scale", map[string]string{"weight_packed": "I32 4 4"}, Config{}, "m.weight_scale", "missing"},
