@@ -34,7 +34,7 @@ func matchAWQ(m *matcher) (*Match, error) {
 		return m.refuse("scales", "%d groups over %d columns fit no group size", groups, in)
 	}
 	codec := &columns{
-		text: k.text(), out: out, in: in, band: bandRows(2*in, out), kernel: k.kernel(),
+		text: k.text(), out: out, in: in, band: bandRows(2*in, out, 4), kernel: k.kernel(),
 		inputs: []colInput{
 			{rows: in, rowBytes: out / 2, bits: 4, align: 4, num: 1, den: 1},
 			{rows: groups, rowBytes: out / 2, bits: 4, align: 4},

@@ -3,6 +3,7 @@ package quant
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"weightfs/fs/plan"
 )
@@ -120,6 +121,7 @@ func (c *columns) Needs(off, n int64) []plan.Need {
 			list = append(list, plan.Need{Input: i, Start: r0 * in.rowBytes, End: r1 * in.rowBytes})
 			continue
 		}
+		list = slices.Grow(list, int(r1-r0)+len(c.inputs))
 		for r := r0; r < r1; r++ {
 			list = append(list, plan.Need{Input: i, Start: r*in.rowBytes + from, End: r*in.rowBytes + to})
 		}

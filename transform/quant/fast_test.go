@@ -436,6 +436,38 @@ func TestFastColumnsEqualReference(t *testing.T) {
 	})
 }
 
+// TestTurnColumns compares transposes in vectors with those of single columns, at all places that fit and some that do not.
+func TestTurnColumns(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		rows, k := rapid.SampledFrom([]int{16, 32, 48, 64, 63, 8}).Draw(r, "rows"), rapid.IntRange(1, 70).Draw(r, "k")
+		stride := k + rapid.IntRange(0, 9).Draw(r, "beyond")
+		rb := 2 * int64(rows+rapid.IntRange(0, 40).Draw(r, "apart"))
+		at := rapid.Int64Range(-5, 20).Draw(r, "at")
+		src := randomBytes(r, int64(2*rows*stride))
+		want := make([]byte, max(0, at+int64(k)*rb-rapid.Int64Range(0, 60).Draw(r, "short")))
+		for i := range k {
+			writeColumn(want, at+int64(i)*rb, src[2*i:], rows, 2*stride)
+		}
+		for _, v := range runnable() {
+			got := make([]byte, len(want))
+			n := 0
+			if v != nil {
+				n = v.turnColumns(got, at, rb, src, rows, k, stride)
+			}
+			for i := n; i < k; i++ {
+				writeColumn(got, at+int64(i)*rb, src[2*i:], rows, 2*stride)
+			}
+			if !bytes.Equal(got, want) {
+				r.Fatalf("%s: %d columns of %d rows at %d differ", levelName(v), k, rows, at)
+			}
+			clear(got)
+			if writeColumns(got, at, rb, src, rows, k, stride); !bytes.Equal(got, want) {
+				r.Fatalf("%d columns of %d rows at %d differ", k, rows, at)
+			}
+		}
+	})
+}
+
 // TestEncodeEqualsReference compares the vectors' blocks with those of plain Go: zeros, single values, one sign, halves between codes, subnormals, random ones.
 func TestEncodeEqualsReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))

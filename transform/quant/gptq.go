@@ -60,7 +60,7 @@ func matchGPTQ(m *matcher) (*Match, error) {
 	k := gptq{bits: bits, groups: groups, in: in, scale: num, minusOne: layout.minusOne, planar: layout.planar && 32%bits != 0, order: []int{0, 1, 2, 3, 4, 5, 6, 7}}
 	inputs := []string{"qweight", "qzeros", "scales"}
 	codec := &columns{
-		out: out, in: in, band: bandRows(2*in, out),
+		out: out, in: in, band: bandRows(2*in, out, 32),
 		inputs: []colInput{
 			{rows: qweight[0], rowBytes: 4 * out, bits: 32, align: 4, num: int64(bits), den: 32},
 			{rows: groups, rowBytes: 4 * qzeros[1], bits: int64(bits), align: 4},

@@ -15,5 +15,8 @@ func (k pairedRows) kernel() kernel  { return refPairedRows{k} }
 // blockKernel is the assembly for a rule and block size: there is none.
 func blockKernel(Rule, int64) *blockVectors { return nil }
 
+// turnColumns writes the first columns of a transpose in vectors and returns their number: none.
+func turnColumns([]byte, int64, int64, []byte, int, int, int) int { return 0 }
+
 // Instructions names the set of processor instructions that the kernels use: none.
 func Instructions() string { return "" }

@@ -101,6 +101,11 @@ func encodeSymmetric32(codes *byte, values *byte, scales *uint16, zeros *byte, n
 //go:noescape
 func encodeSymmetric64(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
 
+// transposeWords writes the transpose of a matrix of words, of which rows is a multiple of 16 and columns one of 8. Strides are bytes between rows.
+//
+//go:noescape
+func transposeWords(dst *byte, src *byte, dstStride int, srcStride int, rows int, columns int)
+
 // fp4Groups32Wide decodes n times 32 codes, the low nibble first, one scale byte for 32. Tables have 16 words.
 //
 //go:noescape

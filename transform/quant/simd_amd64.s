@@ -1711,6 +1711,114 @@ done:
 	VZEROUPPER
 	RET
 
+// func transposeWords(dst *byte, src *byte, dstStride int, srcStride int, rows int, columns int)
+// Requires: AVX, AVX2
+TEXT ·transposeWords(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ dstStride+16(FP), DX
+	MOVQ srcStride+24(FP), BX
+	MOVQ rows+32(FP), SI
+	MOVQ columns+40(FP), DI
+
+columns:
+	TESTQ DI, DI
+	JZ    done
+	MOVQ  CX, R9
+	MOVQ  AX, R11
+	MOVQ  SI, R8
+
+rows:
+	TESTQ       R8, R8
+	JZ          next
+	LEAQ        (R9)(BX*8), R10
+	VMOVDQU     (R9), X0
+	VINSERTI128 $0x01, (R10), Y0, Y0
+	ADDQ        BX, R9
+	ADDQ        BX, R10
+	VMOVDQU     (R9), X1
+	VINSERTI128 $0x01, (R10), Y1, Y1
+	ADDQ        BX, R9
+	ADDQ        BX, R10
+	VMOVDQU     (R9), X2
+	VINSERTI128 $0x01, (R10), Y2, Y2
+	ADDQ        BX, R9
+	ADDQ        BX, R10
+	VMOVDQU     (R9), X3
+	VINSERTI128 $0x01, (R10), Y3, Y3
+	ADDQ        BX, R9
+	ADDQ        BX, R10
+	VMOVDQU     (R9), X4
+	VINSERTI128 $0x01, (R10), Y4, Y4
+	ADDQ        BX, R9
+	ADDQ        BX, R10
+	VMOVDQU     (R9), X5
+	VINSERTI128 $0x01, (R10), Y5, Y5
+	ADDQ        BX, R9
+	ADDQ        BX, R10
+	VMOVDQU     (R9), X6
+	VINSERTI128 $0x01, (R10), Y6, Y6
+	ADDQ        BX, R9
+	ADDQ        BX, R10
+	VMOVDQU     (R9), X7
+	VINSERTI128 $0x01, (R10), Y7, Y7
+	ADDQ        BX, R9
+	ADDQ        BX, R10
+	MOVQ        R10, R9
+	VPUNPCKLWD  Y1, Y0, Y8
+	VPUNPCKHWD  Y1, Y0, Y0
+	VPUNPCKLWD  Y3, Y2, Y1
+	VPUNPCKHWD  Y3, Y2, Y2
+	VPUNPCKLWD  Y5, Y4, Y3
+	VPUNPCKHWD  Y5, Y4, Y4
+	VPUNPCKLWD  Y7, Y6, Y5
+	VPUNPCKHWD  Y7, Y6, Y6
+	VPUNPCKLDQ  Y1, Y8, Y7
+	VPUNPCKHDQ  Y1, Y8, Y8
+	VPUNPCKLDQ  Y2, Y0, Y1
+	VPUNPCKHDQ  Y2, Y0, Y0
+	VPUNPCKLDQ  Y5, Y3, Y2
+	VPUNPCKHDQ  Y5, Y3, Y3
+	VPUNPCKLDQ  Y6, Y4, Y5
+	VPUNPCKHDQ  Y6, Y4, Y4
+	VPUNPCKLQDQ Y2, Y7, Y6
+	VPUNPCKHQDQ Y2, Y7, Y7
+	VPUNPCKLQDQ Y3, Y8, Y2
+	VPUNPCKHQDQ Y3, Y8, Y8
+	VPUNPCKLQDQ Y5, Y1, Y3
+	VPUNPCKHQDQ Y5, Y1, Y1
+	VPUNPCKLQDQ Y4, Y0, Y5
+	VPUNPCKHQDQ Y4, Y0, Y0
+	MOVQ        R11, R10
+	VMOVDQU     Y6, (R10)
+	ADDQ        DX, R10
+	VMOVDQU     Y7, (R10)
+	ADDQ        DX, R10
+	VMOVDQU     Y2, (R10)
+	ADDQ        DX, R10
+	VMOVDQU     Y8, (R10)
+	ADDQ        DX, R10
+	VMOVDQU     Y3, (R10)
+	ADDQ        DX, R10
+	VMOVDQU     Y1, (R10)
+	ADDQ        DX, R10
+	VMOVDQU     Y5, (R10)
+	ADDQ        DX, R10
+	VMOVDQU     Y0, (R10)
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R8
+	JMP         rows
+
+next:
+	ADDQ $0x10, CX
+	LEAQ (AX)(DX*8), AX
+	SUBQ $0x08, DI
+	JMP  columns
+
+done:
+	VZEROUPPER
+	RET
+
 // func fp4Groups32Wide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·fp4Groups32Wide(SB), NOSPLIT, $0-40

@@ -15,20 +15,23 @@ type transposed struct {
 	band             int64 // rows of a tile
 }
 
-// Bytes of a band's output, and the fewest rows in one.
+// bandBytes is about the number of bytes of a band's output, a band has at least minBandRows rows, and minStrip is the fewest bytes that it takes of a row
+// of packed data.
 const (
 	bandBytes   = 1 << 20
 	minBandRows = 64
+	minStrip    = 64
 )
 
-// bandRows is the number of rows of rowBytes output bytes that decode best together: at least 64, a multiple of 64, about two mebibytes.
-func bandRows(rowBytes, rows int64) int64 {
-	n := max(bandBytes/rowBytes/minBandRows, 1) * minBandRows
-	return min(n, rows)
+// bandRows is the number of rows of rowBytes output bytes that decode best together, of packed data that has bits bits of each row beside each other: a
+// multiple of 64.
+func bandRows(rowBytes, rows, bits int64) int64 {
+	least := max(minBandRows, ceilDiv(8*minStrip, bits*minBandRows)*minBandRows)
+	return min(max(bandBytes/rowBytes/minBandRows*minBandRows, least), rows)
 }
 
 func newTransposed(inner *rowCodec) *transposed {
-	return &transposed{inner: inner, experts: inner.experts, out: inner.out, in: inner.in, band: bandRows(2*inner.out, inner.in)}
+	return &transposed{inner: inner, experts: inner.experts, out: inner.out, in: inner.in, band: bandRows(2*inner.out, inner.in, 8*inner.inputs[0].unitBytes/inner.unit)}
 }
 
 func (t *transposed) String() string     { return "transposed(" + t.inner.String() + ")" }
@@ -63,14 +66,18 @@ func (t *transposed) dense(p part) bool {
 // spans are the byte ranges that a part needs: those of the data first, then one of each side input.
 func (t *transposed) spans(p part) []plan.Need {
 	c, base := t.inner, p.expert*t.out
+	data := &c.inputs[0]
 	var list []plan.Need
 	if t.dense(p) {
-		start, end := c.span(&c.inputs[0], base+p.o0, p.k0, base+p.o1-1, p.k1)
-		list = append(list, plan.Need{Start: start, End: end})
+		start, end := c.span(data, base+p.o0, p.k0, base+p.o1-1, p.k1)
+		list = append(make([]plan.Need, 0, len(c.inputs)), plan.Need{Start: start, End: end})
 	} else {
-		for o := p.o0; o < p.o1; o++ {
-			start, end := c.span(&c.inputs[0], base+o, p.k0, base+o, p.k1)
-			list = append(list, plan.Need{Start: start, End: end})
+		// Each inner row has one row of data.
+		list = make([]plan.Need, p.o1-p.o0, p.o1-p.o0+int64(len(c.inputs)))
+		start, end := c.span(data, base+p.o0, p.k0, base+p.o0, p.k1)
+		for i := range list {
+			at := int64(i) * data.rowBytes
+			list[i] = plan.Need{Start: start + at, End: end + at}
 		}
 	}
 	for i := 1; i < len(c.inputs); i++ {
@@ -81,8 +88,12 @@ func (t *transposed) spans(p part) []plan.Need {
 }
 
 func (t *transposed) Needs(off, n int64) []plan.Need {
+	parts := t.parts(off, n)
+	if len(parts) == 1 {
+		return t.spans(parts[0])
+	}
 	var list []plan.Need
-	for _, p := range t.parts(off, n) {
+	for _, p := range parts {
 		list = append(list, t.spans(p)...)
 	}
 	return list
@@ -173,7 +184,7 @@ func (w *stripes) stripe(row, i, rows int64) error {
 // writeColumns writes the transpose of src, rows of k elements that lie stride elements apart, to rows of dst that lie rb bytes apart, the first from byte
 // at on. at may lie before dst, and rows reach beyond it; what does is left out.
 func writeColumns(dst []byte, at, rb int64, src []byte, rows, k, stride int) {
-	for i := 0; i < k; i++ {
+	for i := turnColumns(dst, at, rb, src, rows, k, stride); i < k; i++ {
 		to := at + int64(i)*rb
 		if i+4 <= k && rows%4 == 0 && to >= 0 && to+3*rb+2*int64(rows) <= int64(len(dst)) {
 			for r := 0; r < rows; r += 4 {

@@ -30,6 +30,8 @@ type vectors struct {
 	unpackBits    func(dst, src *byte, n, bits int)
 	// castSingles and castHalves round n times 16 elements.
 	castSingles, castHalves func(dst, src *byte, n int)
+	// transposeWords transposes rows by columns words, of which rows is a multiple of 16 and columns one of 8; strides are bytes between rows.
+	transposeWords func(dst, src *byte, dstStride, srcStride, rows, columns int)
 	// encode has the kernels for 4-bit blocks, by rule and size.
 	encode []blockVectors
 }
