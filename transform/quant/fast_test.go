@@ -388,13 +388,15 @@ func TestFastCodecsEqualReference(t *testing.T) {
 // TestFastColumnsEqualReference compares GPTQ and AWQ of random shapes, with groups in order and permuted.
 func TestFastColumnsEqualReference(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		bits := rapid.SampledFrom([]int{2, 3, 4, 8}).Draw(r, "bits")
+		bits := rapid.SampledFrom([]int{2, 3, 4, 5, 6, 7, 8}).Draw(r, "bits")
 		in, out := 32*rapid.Int64Range(1, 8).Draw(r, "in"), 32*rapid.Int64Range(1, 5).Draw(r, "out")
 		group := rapid.Int64Range(1, in).Draw(r, "group")
 		tensors := map[string]string{"scales": fmt.Sprintf("F16 %d %d", ceilDiv(in, group), out)}
-		config := Config{Method: "gptq", GroupSize: int(group)}
+		format := rapid.SampledFrom([]string{`{"packing_format": "auto_round:auto_gptq"}`, `{"packing_format": "auto_round"}`, `{"checkpoint_format": "gptq_p"}`}).Draw(r, "format")
+		config := Config{Method: "gptq", GroupSize: int(group), Raw: []byte(format)}
 		permuted := false
 		if rapid.Bool().Draw(r, "awq") {
+			config.Raw = nil
 			tensors["qweight"], tensors["qzeros"] = fmt.Sprintf("I32 %d %d", in, out/8), fmt.Sprintf("I32 %d %d", ceilDiv(in, group), out/8)
 		} else {
 			tensors["qweight"] = fmt.Sprintf("I32 %d %d", in*int64(bits)/32, out)

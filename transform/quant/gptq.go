@@ -84,9 +84,6 @@ func matchGPTQ(m *matcher) (*Match, error) {
 		return m.refuse("scales", "%d groups over %d columns fit no group size", groups, in)
 	}
 	codec.kernel, codec.text = k.kernel(), k.text()
-	if k.planar {
-		codec.kernel = refGPTQ{k}
-	}
 	return m.result(codec, []int64{out, in}, inputs, fmt.Sprintf("%d bits, %d groups, zero points %s", bits, groups, map[bool]string{true: "minus one", false: "as they are"}[layout.minusOne])), nil
 }
 

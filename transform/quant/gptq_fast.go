@@ -23,6 +23,7 @@ type tile struct {
 	data   []byte    // rows of stride bytes; each has 8 bytes beyond its last code
 	scales []float32 // of n1-n0 rows, then zero points, by group
 	zeros  []float32
+	bytes  []byte // planar: the codes of a row as bytes
 }
 
 func (k fastGPTQ) decode(s *colStrip) error {
@@ -39,9 +40,12 @@ func (k fastGPTQ) decode(s *colStrip) error {
 	}
 	n := tileRows * int(k.groups)
 	t := &tile{scales: make([]float32, n), zeros: make([]float32, n)}
-	t.stride = int((s.k1-s.k0)*int64(k.bits)/8+24)&^7 | 64 // not a multiple of a page
+	t.stride = int((s.k1-s.k0+64)*int64(k.bits)/8+24)&^7 | 64 // not a multiple of a page
 	t.data = make([]byte, tileRows*t.stride)
 	row := &codeRow{bits: k.bits, width: k.bits, group: max(size, 1), v: k.v, codes: make([]byte, unpackChunk)}
+	if k.planar {
+		row.width = 8
+	}
 	var lut []uint16
 	if groups != nil {
 		row.codes = make([]byte, s.k1-s.k0)
@@ -59,10 +63,13 @@ func (k fastGPTQ) decode(s *colStrip) error {
 			i := int(n - t.n0)
 			data := t.data[i*t.stride:][:t.stride]
 			row.scales, row.seconds = t.scales[i*int(k.groups):][:k.groups], t.zeros[i*int(k.groups):][:k.groups]
+			if k.planar {
+				data = k.planes(t, data)
+			}
 			if groups == nil {
 				row.decode(s.out(n), data, t.skip, int(s.k0), int(s.k1))
 			} else {
-				unpackCodes(k.v, row.codes, data, t.skip, k.bits)
+				unpackCodes(k.v, row.codes, data, t.skip, row.width)
 				k.scattered(s.out(n), row, groups[s.k0:], lut)
 			}
 		}
@@ -95,12 +102,42 @@ func (k *fastGPTQ) parameters(t *tile, s *colStrip) {
 	}
 }
 
+// planes makes bytes of a row of planar codes: in each block of 32, planes of 4, 2 and 1 bits as far as a code has them (see fromPlanes).
+func (k *fastGPTQ) planes(t *tile, data []byte) []byte {
+	for at := 0; at < len(t.bytes); at += 32 {
+		codes, done := t.bytes[at:at+32], 0
+		for _, width := range []int{4, 2, 1} {
+			if width > k.bits-done {
+				continue
+			}
+			var plane [32]byte
+			unpackCodes(nil, plane[:], data[:4*width], 0, width)
+			for i, p := range plane {
+				if done == 0 {
+					codes[i] = p
+				} else {
+					codes[i] |= p << done
+				}
+			}
+			data, done = data[4*width:], done+width
+		}
+	}
+	return t.bytes
+}
+
 // turnWords turns GPTQ's words: word w of output row n is in row w.
 func (k *fastGPTQ) turnWords(t *tile, s *colStrip) {
 	v := &s.in[0]
 	first := s.k0 * int64(k.bits) / 32
 	end := (s.k1*int64(k.bits) + 31) / 32
 	t.skip = int(s.k0*int64(k.bits) - 32*first)
+	if k.planar {
+		first, end = s.k0/32*int64(k.bits), (s.k1+31)/32*int64(k.bits)
+		t.skip = 8 * int(s.k0%32)
+		if t.bytes == nil {
+			t.bytes = make([]byte, (end-first)/int64(k.bits)*32)
+		}
+	}
 	from, n := 4*t.n0-v.from, int(t.n1-t.n0)
 	for w := first; w < end; w += 2 {
 		a := v.row(w)[from:][:4*n]
