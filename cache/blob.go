@@ -562,6 +562,15 @@ func (b *diskBlob) evict(group int64) (freed int64) {
 	return freed
 }
 
+// discard frees a cell that was forgotten because it is bad.
+func (b *diskBlob) discard(i int64) {
+	if err := b.record(record{kind: recordTomb, first: i, count: 1}); err != nil {
+		b.store.stop(err)
+		return
+	}
+	b.store.freed(b.punch(i/pieceCells, i, 1))
+}
+
 // unhave takes the cells of a group away from readers and keeps writers off them.
 func (b *diskBlob) unhave(group int64) uint16 {
 	b.mu.Lock()

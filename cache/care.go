@@ -91,13 +91,14 @@ func (s *store) keys() (out []sources.ID) {
 	return out
 }
 
-// check reads the cells of a group; reading forgets those that are bad.
+// check reads the cells of a group and drops those that are bad.
 func (b *diskBlob) check(group int64, buf []byte) (cells, bad, n int64) {
 	for left := b.present(group); left != 0; left &= left - 1 {
 		i := group*pieceCells + int64(bits.TrailingZeros16(left))
 		p := buf[:b.cellLen(i)]
 		if cells++; !b.read(i, [][]byte{p})[0] {
 			bad++
+			b.discard(i)
 		}
 		n += int64(len(p))
 	}

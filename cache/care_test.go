@@ -107,6 +107,11 @@ func TestCheckDisk(t *testing.T) {
 	if want := (DiskCheck{Blobs: 2, Cells: 32, Bad: 1}); got != want {
 		t.Errorf("after a flip %+v", got)
 	}
+	closeCache(t, c)
+	c = newCache(t, o)
+	if got, err = c.CheckDisk(ctxb(), func(int64) {}); err != nil || got != (DiskCheck{Blobs: 2, Cells: 31}) {
+		t.Errorf("what was dropped is found again: %+v, %v", got, err)
+	}
 	ctx, cancel := context.WithCancel(ctxb())
 	cancel()
 	_, err = c.CheckDisk(ctx, func(int64) {})
