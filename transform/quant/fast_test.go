@@ -224,6 +224,7 @@ func TestFP4EqualsReference(t *testing.T) {
 	for _, k := range []fp4{
 		{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, second: secondMultiplies},
 		{group: 16, scale: numE4M3, second: secondDivides}, {group: 16, scale: numE4M3, second: secondMultiplies, highFirst: true},
+		{group: 16, scale: numE4M3, second: secondOfMLX},
 	} {
 		seconds, rows := every(scaleBytes(numF32), 61), fillAll/512
 		if k.second == secondNone {
@@ -344,7 +345,7 @@ func TestFastCodecsEqualReference(t *testing.T) {
 			c = newScaled8(Tensor{DType: dtype, Shape: []int64{experts, out, in}}, scaled8{codes: codes8[dtype], scale: num, bn: int(g.bn)}, g)
 		case 1:
 			k := rapid.SampledFrom([]fp4{{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, highFirst: true}}).Draw(r, "fp4")
-			k.second = rapid.SampledFrom([]secondScale{secondNone, secondMultiplies, secondDivides}).Draw(r, "second")
+			k.second = rapid.SampledFrom([]secondScale{secondNone, secondMultiplies, secondDivides, secondOfMLX}).Draw(r, "second")
 			c = newFP4(k, experts, out, 2*in)
 			if k.second != secondNone {
 				c.inputs = append(c.inputs, rowInput{rowBytes: 4, perExpert: 1, num: 1, den: out, size: 4 * experts})

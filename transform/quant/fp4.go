@@ -11,6 +11,7 @@ import (
 //	MX (E8M0 scale):            value = code * 2^(scale-127)
 //	NVFP4, scale multiplied:    value = code * f32(scale * second)
 //	NVFP4, scale divided:       value = code * f32(scale / second)
+//	MLX's NVFP4:                value = code * f32(scale * f32(second / (448*6)))
 //
 // Inputs: data, scale, and the second scale (F32, one element for the row) for NVFP4.
 type fp4 struct {
@@ -28,10 +29,11 @@ const (
 	secondNone secondScale = iota
 	secondMultiplies
 	secondDivides
+	secondOfMLX // the largest weight, for which the largest scale and code stand, 448*6
 )
 
 func (k fp4) params() string {
-	order, second, layout := "low", [...]string{"", ",second=multiplies", ",second=divides"}[k.second], ""
+	order, second, layout := "low", [...]string{"", ",second=multiplies", ",second=divides", ",second=mlx"}[k.second], ""
 	if k.highFirst {
 		order = "high"
 	}
@@ -71,6 +73,8 @@ func (k fp4) combine(scale, second float32) float32 {
 		return scale * second
 	case secondDivides:
 		return scale / second
+	case secondOfMLX:
+		return scale * (second / (448 * 6))
 	}
 	return scale
 }

@@ -7,12 +7,12 @@ import (
 )
 
 // mlxFormat is MLX's quantization: weight U32 [out, in*bits/32] with scales. With biases of the scales' dtype it is affine (2 to 8 bits); with U8
-// scales it is mxfp4, mxfp8 or nvfp4. transformers' "metal" calls the biases qbiases. Experts stand in one tensor with an axis more.
+// scales it is mxfp4, mxfp8 or nvfp4, the last with an F32 global_scale, one for each expert, or without. transformers' "metal" calls the biases qbiases. Experts stand in one tensor with an axis more.
 func mlxFormat() format {
 	return format{
 		name:  "mlx",
 		data:  []string{"weight"},
-		sides: []string{"scales", "biases", "qbiases"},
+		sides: []string{"scales", "biases", "qbiases", "global_scale"},
 		match: matchMLX,
 	}
 }
@@ -35,6 +35,9 @@ func matchMLX(m *matcher) (*Match, error) {
 	}
 	if scales.DType == "U8" {
 		return matchMLXFloat(m, experts, out, words, groups)
+	}
+	if m.has("global_scale") {
+		return m.refuse("global_scale", "a global scale beside %s scales is unknown", scales.DType)
 	}
 	num, ok := map[string]number{"F32": numF32, "BF16": numBF16, "F16": numF16}[scales.DType]
 	bias, bok := m.first("biases", "qbiases")
@@ -101,6 +104,9 @@ func matchMLXFloat(m *matcher, experts, out, words, groups int64) (*Match, error
 	weight := m.tensor("weight")
 	inputs := []string{"weight", "scales"}
 	bytes := 4 * words
+	if m.has("global_scale") && bytes != 8*groups {
+		return m.refuse("global_scale", "a global scale is known with 8 bytes a scale (nvfp4) only, these have %d for %d", bytes, groups)
+	}
 	switch {
 	case bytes == 32*groups: // mxfp8, 32 one-byte codes a scale
 		weight.DType = "F8_E4M3"
@@ -111,7 +117,18 @@ func matchMLXFloat(m *matcher, experts, out, words, groups int64) (*Match, error
 		c := newFP4(fp4{group: 32, scale: numE8M0}, experts, out, 2*bytes)
 		return m.result(c, weightShape(len(weight.Shape), experts, out, 2*bytes), inputs, "mxfp4 by 16 bytes a scale"), nil
 	case bytes == 8*groups: // nvfp4
-		c := newFP4(fp4{group: 16, scale: numE4M3}, experts, out, 2*bytes)
+		k := fp4{group: 16, scale: numE4M3}
+		if m.has("global_scale") {
+			k.second = secondOfMLX
+		}
+		c := newFP4(k, experts, out, 2*bytes)
+		if k.second != secondNone {
+			in, err := secondInput(m.tensor("global_scale"), c)
+			if err != nil {
+				return m.refuse("global_scale", "%v", err)
+			}
+			c.inputs, inputs = append(c.inputs, in), append(inputs, "global_scale")
+		}
 		return m.result(c, weightShape(len(weight.Shape), experts, out, 2*bytes), inputs, "nvfp4 by 8 bytes a scale"), nil
 	}
 	return m.refuse("scales", "%d bytes and %d one-byte scales a row fit no mode", bytes, groups)

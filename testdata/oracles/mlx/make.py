@@ -47,6 +47,20 @@ add("mx.fp4", (3, 128), 4, 32, "mxfp4", mx.bfloat16)
 add("mx.fp8", (3, 128), 8, 32, "mxfp8", mx.bfloat16)
 add("nv.fp4", (3, 128), 4, 16, "nvfp4", mx.bfloat16)
 
+experts = {"weight": [], "scales": [], "global_scale": [], "expected": []}
+for i in range(4):
+    w = mx.array((rng.standard_normal((3, 64)) * 0.02 * 2**i).astype(np.float32))
+    g = mx.max(mx.abs(w))
+    q, s = mx.quantize(w, group_size=16, bits=4, mode="nvfp4", global_scale=g)
+    out = mx.dequantize(q, s, group_size=16, bits=4, mode="nvfp4", global_scale=g, dtype=mx.float32).astype(mx.bfloat16)
+    for key, part in zip(experts, (q, s, g, out)):
+        experts[key].append(part)
+name = "global.switch_mlp.up_proj"
+for key, parts in experts.items():
+    (expected if key == "expected" else release)[f"{name}.{'weight' if key == 'expected' else key}"] = array(mx.stack(parts))
+    (expected if key == "expected" else release)[f"one.{'weight' if key == 'expected' else key}"] = array(parts[0])
+config[name] = config["one"] = {"group_size": 16, "bits": 4, "mode": "nvfp4"}
+
 save_file(release, here / "release" / "model.safetensors", metadata={"format": "mlx", "made with": f"mlx {mx.__version__}"})
 save_file(expected, here / "expected.safetensors", metadata={"made with": f"mlx {mx.__version__}"})
 (here / "release" / "config.json").write_text(json.dumps({"quantization": config}, indent=1) + "\n")
