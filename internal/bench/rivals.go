@@ -77,6 +77,9 @@ func (b *bench) rival(h *hub, v rival) error {
 		return err
 	}
 	m := &mount{bench: b, dir: b.fresh("mount"), label: v.name, cache: b.fresh("cache")}
+	if err := b.ballast.take(); err != nil {
+		return err
+	}
 	if err := m.start(nil, p, v.args(h, m.cache, m.dir)...); err != nil {
 		return err
 	}
