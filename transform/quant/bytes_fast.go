@@ -79,9 +79,13 @@ func (k *fastHQQ) columns(s *strip) {
 			k.zero.read(zeros, s.at(2, r))
 		}
 		k.codes(codes, s.at(0, r))
-		dst := s.out1(r)
-		for c, code := range codes {
-			putBF16(dst, c, (float32(code)-zeros[c])*scales[c])
+		dst, done := s.out1(r), 0
+		if k.v != nil && n >= 16 {
+			done = n &^ 15
+			k.v.columns8(&dst[0], &codes[0], &scales[0], &zeros[0], n/16)
+		}
+		for c := done; c < n; c++ {
+			putBF16(dst, c, (float32(codes[c])-zeros[c])*scales[c])
 		}
 	}
 }

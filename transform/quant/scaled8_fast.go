@@ -11,9 +11,11 @@ type fastScaled8 struct {
 	v *vectors
 }
 
-// The number of elements under one scale from which on a table of 256 entries is worth building: here, and in vectors.
+// The number of elements under one scale from which on a table is worth building: of 256 entries here, of E4M3 codes under usual scales here, of 256 entries
+// in vectors or of 16 entries for them.
 const (
 	lutMinimum       = 512
+	lutMinimumE4M3   = 128
 	lutMinimumVector = 64
 )
 
@@ -46,14 +48,18 @@ func (k fastScaled8) decode(s *strip) error {
 	if s.stride[1] == 0 {
 		rows = s.rows
 	}
+	e4m3 := k.codes == e4m3Values && k.zero == numNone
 	minimum := lutMinimum
-	if k.v != nil && k.v.buildTable != nil {
+	switch {
+	case k.v != nil && (k.v.buildTable != nil || e4m3):
 		minimum = lutMinimumVector
+	case e4m3:
+		minimum = lutMinimumE4M3
 	}
 	shared := rows * min(k.bn, s.c1-s.c0)
 	integers := k.codes == i8Values && (k.zero == numNone || k.zero == numI8)
 	switch {
-	case k.v != nil && k.bn == 32 && k.codes == e4m3Values && k.scale == numE8M0 && k.zero == numNone && s.c0%32 == 0:
+	case k.v != nil && k.bn == 32 && e4m3 && k.scale == numE8M0 && s.c0%32 == 0:
 		return k.mx(s)
 	case integers && k.v != nil && k.bn%16 == 0 && (k.v.buildTable == nil || shared < minimum):
 		k.integers(s)

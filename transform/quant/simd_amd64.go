@@ -101,6 +101,11 @@ func encodeSymmetric32(codes *byte, values *byte, scales *uint16, zeros *byte, n
 //go:noescape
 func encodeSymmetric64(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
 
+// columns8 makes bf16((code-zero)*scale) of n times 16 unsigned one-byte codes, each with its own scale and zero point.
+//
+//go:noescape
+func columns8(dst *byte, codes *byte, scales *float32, zeros *float32, n int)
+
 // transposeWords writes the transpose of a matrix of words, of which rows is a multiple of 16 and columns one of 8. Strides are bytes between rows.
 //
 //go:noescape

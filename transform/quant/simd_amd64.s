@@ -1711,6 +1711,63 @@ done:
 	VZEROUPPER
 	RET
 
+// func columns8(dst *byte, codes *byte, scales *float32, zeros *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·columns8(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVL         $0x00000001, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00007fff, DI
+	VMOVD        DI, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x7fc00000, DI
+	VMOVD        DI, X2
+	VPBROADCASTD X2, Y2
+
+loop:
+	TESTQ     SI, SI
+	JZ        done
+	VPMOVZXBD (CX), Y3
+	VCVTDQ2PS Y3, Y3
+	VSUBPS    (BX), Y3, Y3
+	VMULPS    (DX), Y3, Y3
+	VCMPPS    $0x03, Y3, Y3, Y5
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y0, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y4, Y3, Y3
+	VBLENDVPS Y5, Y2, Y3, Y3
+	VPSRLD    $0x10, Y3, Y3
+	VPMOVZXBD 8(CX), Y4
+	VCVTDQ2PS Y4, Y4
+	VSUBPS    32(BX), Y4, Y4
+	VMULPS    32(DX), Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y6
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y0, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y5, Y4, Y4
+	VBLENDVPS Y6, Y2, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VPACKUSDW Y4, Y3, Y3
+	VPERMQ    $0xd8, Y3, Y3
+	VMOVDQU   Y3, (AX)
+	ADDQ      $0x10, CX
+	ADDQ      $0x20, AX
+	ADDQ      $0x40, DX
+	ADDQ      $0x40, BX
+	DECQ      SI
+	JMP       loop
+
+done:
+	VZEROUPPER
+	RET
+
 // func transposeWords(dst *byte, src *byte, dstStride int, srcStride int, rows int, columns int)
 // Requires: AVX, AVX2
 TEXT ·transposeWords(SB), NOSPLIT, $0-48

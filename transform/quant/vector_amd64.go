@@ -18,7 +18,7 @@ func levels() []*vectors {
 		missing:     lacking(has{"AVX2", x.HasAVX2}), // every processor with AVX2 has F16C
 		fp4Groups32: fp4Groups32, fp4Groups16: fp4Groups16, fp4Groups16High: fp4Groups16High, lookup16High: lookup16High,
 		lookupE4M3: lookupE4M3, e4m3Groups32: e4m3Groups32,
-		subtract4: subtract4, bias4: bias4, subtract8: subtract8, bias8: bias8, signed8: signed8,
+		subtract4: subtract4, bias4: bias4, subtract8: subtract8, bias8: bias8, signed8: signed8, columns8: columns8,
 		unpackNibbles: unpackNibbles, castSingles: castSingles, castHalves: castHalves, transposeWords: transposeWords,
 		encode: []blockVectors{
 			{RuleORT, 32, 1, false, encodeORT32}, {RuleORT, 64, 1, false, encodeORT64},
@@ -32,7 +32,7 @@ func levels() []*vectors {
 		words:       true,
 		fp4Groups32: fp4Groups32Wide, fp4Groups16: fp4Groups16Wide, fp4Groups16High: fp4Groups16HighWide,
 		e4m3Groups32: e4m3Groups32Wide, buildTable: buildTableWide, lookupTables: lookupTablesWide,
-		subtract4: subtract4Wide, bias4: bias4Wide, multiply4High: multiply4HighWide, subtract8: subtract8Wide, bias8: bias8Wide, signed8: signed8Wide,
+		subtract4: subtract4Wide, bias4: bias4Wide, multiply4High: multiply4HighWide, subtract8: subtract8Wide, bias8: bias8Wide, signed8: signed8Wide, columns8: columns8,
 		unpackBits: unpackBitsWide, castSingles: castSinglesWide, castHalves: castHalvesWide, transposeWords: transposeWords,
 		encode: []blockVectors{
 			{RuleORT, 16, 16, true, encodeORT16Wide}, {RuleORT, 32, 16, true, encodeORT32Wide}, {RuleORT, 64, 16, true, encodeORT64Wide},

@@ -25,6 +25,8 @@ type vectors struct {
 	subtract4, bias4, multiply4High func(dst, src *byte, values *[16]float32, scales, seconds *float32, groups, units int)
 	// The same of one-byte codes, in groups of units times 16: unsigned ones for the first two, signed ones for the third.
 	subtract8, bias8, signed8 func(dst, codes *byte, scales, seconds *float32, groups, units int)
+	// columns8 makes bf16(f32(code-zero)*scale) of n times 16 codes, each with its own parameters.
+	columns8 func(dst, codes *byte, scales, zeros *float32, n int)
 	// unpackNibbles writes n times 32 codes of 4 bits as bytes, unpackBits n times 64 of any width, the low bits first.
 	unpackNibbles func(dst, src *byte, n int)
 	unpackBits    func(dst, src *byte, n, bits int)

@@ -32,6 +32,7 @@ func main() {
 	encode("encodeORT64", 2, false, "encodeORT64 encodes n blocks of 64 BF16 values in the same way.")
 	encode("encodeSymmetric32", 1, true, "encodeSymmetric32 encodes n blocks of 32 BF16 values by the symmetric rule; every zero point is 8.")
 	encode("encodeSymmetric64", 2, true, "encodeSymmetric64 encodes n blocks of 64 BF16 values by the symmetric rule.")
+	columnsBytes("columns8", "columns8 makes bf16((code-zero)*scale) of n times 16 unsigned one-byte codes, each with its own scale and zero point.")
 	transpose()
 	wide()
 	for _, symmetric := range []bool{false, true} {

@@ -221,6 +221,36 @@ func groupsBytes(name string, a arithmetic, signed bool, doc ...string) {
 	RET()
 }
 
+// columnsBytes decodes unsigned one-byte codes of which each has a scale and a zero point of its own.
+func columnsBytes(name string, doc string) {
+	text(name, "func(dst, codes *byte, scales, zeros *float32, n int)", doc)
+	dst, codes := Load(Param("dst"), GP64()), Load(Param("codes"), GP64())
+	scales, zeros, n := Load(Param("scales"), GP64()), Load(Param("zeros"), GP64()), Load(Param("n"), GP64())
+	r := newRounding()
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	var v [2]reg.VecVirtual
+	for i := range v {
+		v[i] = YMM()
+		VPMOVZXBD(Mem{Base: codes, Disp: 8 * i}, v[i])
+		VCVTDQ2PS(v[i], v[i])
+		VSUBPS(Mem{Base: zeros, Disp: 32 * i}, v[i], v[i])
+		VMULPS(Mem{Base: scales, Disp: 32 * i}, v[i], v[i])
+		r.round(v[i])
+	}
+	store(v[0], v[1], Mem{Base: dst})
+	ADDQ(U8(16), codes)
+	ADDQ(U8(32), dst)
+	ADDQ(U8(64), scales)
+	ADDQ(U8(64), zeros)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
 // broadcastParam is a binary32 parameter in every place.
 func broadcastParam(name string) reg.VecVirtual {
 	c, err := Param(name).Resolve()
