@@ -693,10 +693,13 @@ func TestHeader(t *testing.T) {
 	}
 	wantRequests(t, src, request{"a", 0, 8}, request{"a", 8, 300_008})
 	c = reopened(t, c, o)
-	got, err := c.Release(src, src.listing()).Header(ctxb(), "a", nil)
+	got, err := c.Release(src, src.listing()).Header(ctxb(), "a", make([]byte, 1, 400_000))
 	must(t, err)
-	if !bytes.Equal(got, head) {
-		t.Error("wrong header from disk")
+	if !bytes.Equal(got, head) || cap(got) != 400_000 {
+		t.Errorf("wrong header from disk, or in other memory: %d bytes of %d", len(got), cap(got))
+	}
+	if n := c.Stats().BytesDisk; n != int64(len(head)) {
+		t.Errorf("%d bytes from disk", n)
 	}
 	wantRequests(t, src)
 	for _, p := range filesOf(t, o.Dir, ".data") {

@@ -283,7 +283,6 @@ func (f *Files) Header(ctx context.Context, path string, buf []byte) ([]byte, er
 	}
 	key := headerKey(o.blob.ID())
 	if b := f.cache.disk.loadObject(key, 8+maxHeader, buf); b != nil && headerFits(b) {
-		f.cache.stats.diskBytes.Add(int64(len(b)))
 		return b, nil
 	}
 	b, err := x.header(buf, func(p []byte, off int64) error { return x.readExact(ctx, o, p, off) })
