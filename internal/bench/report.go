@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,67 +32,99 @@ type want struct {
 	exactly                           bool    // atMost may be 0, and the value must be it or less
 }
 
-func wants() []want {
-	out := []want{
-		{group: "Floors", text: "memcpy, 32 MiB buffers, one core", num: "memcpy", unit: "GB/s"},
-		{group: "Floors", text: "page cache of the disk's file system, large folios, read", num: "ext4 read", unit: "GB/s"},
-		{group: "Floors", text: "the same, mapped before", num: "ext4 mmap", unit: "GB/s"},
-		{group: "Floors", text: "one raw socket", num: "socket", unit: "GB/s"},
+// in puts rows into a section of the table.
+func in(group string, rows ...want) []want {
+	for i := range rows {
+		rows[i].group = group
+	}
+	return rows
+}
 
-		{group: "Cold, 20 ms and 50 MB/s a connection", text: "sequential read, default read-ahead", num: "sequential weightfs", unit: "GB/s", with: "range client", den: "sequential client", atLeast: 0.9},
-		{group: "Cold, 20 ms and 50 MB/s a connection", text: "mapped, in the order of tensors", num: "sequential mmap", unit: "GB/s", with: "range client", den: "sequential client", atLeast: 0.8},
+func wants() []want {
+	return slices.Concat(
+		in("Floors",
+			want{text: "memcpy, 32 MiB buffers, one core", num: "memcpy", unit: "GB/s"},
+			want{text: "page cache of the disk's file system, large folios, read", num: "ext4 read", unit: "GB/s"},
+			want{text: "the same, mapped before", num: "ext4 mmap", unit: "GB/s"},
+			want{text: "one raw socket", num: "socket", unit: "GB/s"},
+		),
+		in("Cold, 20 ms and 50 MB/s a connection", coldWants()...),
+		in("Cold sequential read, other servers", shapeWants()...),
+		in("Random whole experts, cold, 20 ms and 50 MB/s a connection", expertWants()...),
+		kernelWants(),
+		in("From the disk cache, its files in the page cache",
+			want{text: "read, the mount's page cache empty, no passthrough", num: "warm disk ratio", unit: "of ext4", atLeast: 0.171},
+			want{text: "read again, from the mount's page cache", num: "warm memory ratio", unit: "of ext4", atLeast: 0.45},
+			want{text: "mapped, from the mount's page cache", num: "warm memory mmap", unit: "GB/s"},
+			want{text: "read, passthrough", num: "passthrough read ratio", unit: "of ext4", atLeast: 0.95},
+			want{text: "mapped, passthrough", num: "passthrough mmap ratio", unit: "of ext4", atLeast: 0.95},
+			want{text: "BF16 view of FP8 blocks, sequential", num: "view bf16", unit: "GB/s", with: "release/ of the same mount", den: "view raw", atLeast: 0.8},
+		),
+		in("BF16 view of tensors packed by columns (GPTQ), 0 ms, no disk cache, twice the largest tensor as memory",
+			want{text: "sequential read", num: "packed read", unit: "GB/s"},
+			want{text: "bytes fetched of the packed ones", num: "packed fetched", unit: "x", atMost: 1.1},
+		),
+		in("2,000 random 4 KiB faults, MADV_RANDOM, 0 ms",
+			want{text: "cold, median", num: "faults cold", unit: "us"},
+			want{text: "cold, 99 of 100", num: "faults cold p99", unit: "us"},
+			want{text: "again, median", num: "faults warm", unit: "us", with: "ext4", den: "faults ext4"},
+		),
+		in("Second mount, 287,119 tensors in 213 files",
+			want{text: "views ready", num: "second mount ready", unit: "s", atMost: 0.5},
+			want{text: "requests, the revision check among them", num: "second mount requests", atMost: 1},
+			want{text: "requests with --offline", num: "offline mount requests", exactly: true},
+			want{text: "all 213 shards open: memory", num: "open shards memory", unit: "MB", atMost: 1},
+		),
+		in("Memory", want{text: "64 streams on a budget of 8 MiB end", num: "64 streams", unit: "s"}),
+	)
+}
+
+func coldWants() []want {
+	out := []want{
+		{text: "sequential read, default read-ahead", num: "sequential weightfs", unit: "GB/s", with: "range client", den: "sequential client", atLeast: 0.9},
+		{text: "mapped, in the order of tensors", num: "sequential mmap", unit: "GB/s", with: "range client", den: "sequential client", atLeast: 0.8},
 	}
 	for _, r := range mountedRivals() {
-		out = append(out, want{group: "Cold, 20 ms and 50 MB/s a connection", text: "sequential read", num: "sequential weightfs", unit: "GB/s", with: r.name, den: "rival " + r.name + " sequential", atLeast: 3})
+		out = append(out, want{text: "sequential read", num: "sequential weightfs", unit: "GB/s", with: r.name, den: "rival " + r.name + " sequential", atLeast: 3})
 	}
 	out = append(out,
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "sequential read", num: "sequential weightfs", unit: "GB/s", with: "huggingface_hub, then read", den: "rival huggingface_hub sequential"},
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "random tensors of 0.9 MB, mapped", num: "tensors weightfs", unit: "s", with: "range client", den: "tensors client"},
+		want{text: "sequential read", num: "sequential weightfs", unit: "GB/s", with: "huggingface_hub, then read", den: "rival huggingface_hub sequential"},
+		want{text: "random tensors of 0.9 MB, mapped", num: "tensors weightfs", unit: "s", with: "range client", den: "tensors client"},
 	)
 	for _, r := range mountedRivals() {
-		out = append(out, want{group: "Cold, 20 ms and 50 MB/s a connection", text: "random tensors of 0.9 MB, mapped", num: "tensors weightfs", unit: "s", with: r.name, den: "rival " + r.name + " tensors"})
+		out = append(out, want{text: "random tensors of 0.9 MB, mapped", num: "tensors weightfs", unit: "s", with: r.name, den: "rival " + r.name + " tensors"})
 	}
-	out = append(out,
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "8 processes read one file", num: "processes weightfs", unit: "s", with: "range client, once", den: "processes client"},
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "the same: bytes fetched of those read", num: "processes fetched", unit: "x", atMost: 1.01},
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "64 parallel 1 MiB preads", num: "preads weightfs", unit: "s", with: "range client", den: "preads client"},
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "the same: bytes fetched of those read, tensors begun included", num: "preads fetched", unit: "x"},
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "the resident part alone", num: "resident weightfs", unit: "GB/s", with: "range client", den: "resident client"},
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "the same: bytes fetched of those read", num: "resident fetched", unit: "x"},
-		want{group: "Cold, 20 ms and 50 MB/s a connection", text: "weightfs cp of the BF16 view, from start to end", num: "cp weightfs", unit: "s", with: "range client, then writing as many bytes", den: "cp floor"},
+	return append(out,
+		want{text: "8 processes read one file", num: "processes weightfs", unit: "s", with: "range client, once", den: "processes client"},
+		want{text: "the same: bytes fetched of those read", num: "processes fetched", unit: "x", atMost: 1.01},
+		want{text: "64 parallel 1 MiB preads", num: "preads weightfs", unit: "s", with: "range client", den: "preads client"},
+		want{text: "the same: bytes fetched of those read, tensors begun included", num: "preads fetched", unit: "x"},
+		want{text: "the resident part alone", num: "resident weightfs", unit: "GB/s", with: "range client", den: "resident client"},
+		want{text: "the same: bytes fetched of those read", num: "resident fetched", unit: "x"},
+		want{text: "weightfs cp of the BF16 view, from start to end", num: "cp weightfs", unit: "s", with: "range client, then writing as many bytes", den: "cp floor"},
 	)
+}
+
+func shapeWants() (out []want) {
 	for _, s := range otherShapes() {
-		out = append(out, want{group: "Cold sequential read, other servers", text: s.String(), num: "shape " + s.String() + " weightfs", unit: "GB/s", with: "range client", den: "shape " + s.String() + " client"})
+		out = append(out, want{text: s.String(), num: "shape " + s.String() + " weightfs", unit: "GB/s", with: "range client", den: "shape " + s.String() + " client"})
 	}
+	return out
+}
+
+func expertWants() (out []want) {
 	for _, r := range []struct{ name, text string }{{fp8, "2.75 MB, FP8"}, {mxfp4, "17.5 MB, MXFP4"}} {
-		key, group := "experts "+r.name+" ", "Random whole experts, cold, 20 ms and 50 MB/s a connection"
+		key := "experts " + r.name + " "
 		for _, way := range expertReads() {
-			out = append(out, want{group: group, text: r.text + ", " + way.name, num: key + way.name, unit: "s", with: "range client, same spans", den: key + "client", atMost: 1.3})
+			out = append(out, want{text: r.text + ", " + way.name, num: key + way.name, unit: "s", with: "range client, same spans", den: key + "client", atMost: 1.3})
 		}
-		fetched := want{group: group, text: r.text + ": bytes fetched of the block's", num: key + "fetched", unit: "x"}
+		fetched := want{text: r.text + ": bytes fetched of the block's", num: key + "fetched", unit: "x"}
 		if r.name == mxfp4 {
 			fetched.atMost = 1.05
 		}
-		out = append(out, want{group: group, text: r.text + ": requests beyond explain's", num: key + "requests", exactly: true}, fetched)
+		out = append(out, want{text: r.text + ": requests beyond explain's", num: key + "requests", exactly: true}, fetched)
 	}
-	out = append(out, kernelWants()...)
-	return append(out,
-		want{group: "From the disk cache, its files in the page cache", text: "read, the mount's page cache empty, no passthrough", num: "warm disk ratio", unit: "of ext4", atLeast: 0.171},
-		want{group: "From the disk cache, its files in the page cache", text: "read again, from the mount's page cache", num: "warm memory ratio", unit: "of ext4", atLeast: 0.45},
-		want{group: "From the disk cache, its files in the page cache", text: "mapped, from the mount's page cache", num: "warm memory mmap", unit: "GB/s"},
-		want{group: "From the disk cache, its files in the page cache", text: "read, passthrough", num: "passthrough read ratio", unit: "of ext4", atLeast: 0.95},
-		want{group: "From the disk cache, its files in the page cache", text: "mapped, passthrough", num: "passthrough mmap ratio", unit: "of ext4", atLeast: 0.95},
-		want{group: "From the disk cache, its files in the page cache", text: "BF16 view of FP8 blocks, sequential", num: "view bf16", unit: "GB/s", with: "release/ of the same mount", den: "view raw", atLeast: 0.8},
-		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "cold, median", num: "faults cold", unit: "us"},
-		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "cold, 99 of 100", num: "faults cold p99", unit: "us"},
-		want{group: "2,000 random 4 KiB faults, MADV_RANDOM, 0 ms", text: "again, median", num: "faults warm", unit: "us", with: "ext4", den: "faults ext4"},
-		want{group: "From the disk cache, its files in the page cache", text: "BF16 view of tensors packed by columns (GPTQ), no disk cache", num: "packed read", unit: "GB/s"},
-		want{group: "From the disk cache, its files in the page cache", text: "the same: bytes fetched of the packed ones, with twice the largest tensor as memory", num: "packed fetched", unit: "x", atMost: 1.1},
-		want{group: "Second mount, 287,119 tensors in 213 files", text: "views ready", num: "second mount ready", unit: "s", atMost: 0.5},
-		want{group: "Second mount, 287,119 tensors in 213 files", text: "requests, the revision check among them", num: "second mount requests", atMost: 1},
-		want{group: "Second mount, 287,119 tensors in 213 files", text: "all 213 shards open: memory", num: "open shards memory", unit: "MB", atMost: 1},
-		want{group: "Memory", text: "64 streams on a budget of 8 MiB end", num: "64 streams", unit: "s"},
-	)
+	return out
 }
 
 // row is the line of a want, or false if it was not measured.

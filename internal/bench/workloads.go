@@ -526,7 +526,18 @@ func secondMount(b *bench) error {
 		return err
 	}
 	b.add("second mount requests", float64(len(requests)))
-	return b.openShards(m)
+	if err := b.openShards(m); err != nil {
+		return err
+	}
+	m.end()
+	mark = h.mark()
+	if m, err = b.mount(h, huge, how{label: "second mount", cache: cache, args: []string{"--offline"}}); err != nil {
+		return err
+	}
+	defer m.end()
+	requests, err = h.since(mark)
+	b.add("offline mount requests", float64(len(requests)))
+	return err
 }
 
 // openShards opens every shard of a mount and says what that takes of the daemon's memory.
