@@ -75,6 +75,7 @@ func (n number) at(b []byte, i int) float32 {
 
 // read is the exact values of the first elements of b.
 func (n number) read(dst []float32, b []byte) {
+	b = b[:int64(len(dst))*n.size()]
 	switch n {
 	case numF32:
 		for i := range dst {
@@ -85,12 +86,21 @@ func (n number) read(dst []float32, b []byte) {
 			dst[i] = bf16Value(binary.LittleEndian.Uint16(b[2*i:]))
 		}
 	case numF16:
-		for i := range dst {
-			dst[i] = float16.Frombits(binary.LittleEndian.Uint16(b[2*i:])).Float32()
+		for i := 0; 2*i+1 < len(b) && i < len(dst); i++ {
+			dst[i] = halfValue(binary.LittleEndian.Uint16(b[2*i:]))
 		}
 	default:
 		for i := range dst {
 			dst[i] = n.at(b, i)
 		}
 	}
+}
+
+// halfValue is the value of binary16 bits: those of a binary32 number whose exponent is 112 too small, but for infinities and NaNs.
+func halfValue(h uint16) float32 {
+	sign, magnitude := uint32(h&0x8000)<<16, uint32(h&0x7FFF)<<13
+	if magnitude >= 0x0F800000 {
+		return math.Float32frombits(sign | magnitude | 0x7F800000)
+	}
+	return math.Float32frombits(sign | math.Float32bits(math.Float32frombits(magnitude)*0x1p112))
 }

@@ -185,6 +185,16 @@ func TestEncode4TakesValuesAsTheyAre(t *testing.T) {
 	}
 }
 
+// TestHalfValue compares the value of every F16 code with the library's.
+func TestHalfValue(t *testing.T) {
+	for b := range 1 << 16 {
+		got, want := halfValue(uint16(b)), float16.Frombits(uint16(b)).Float32()
+		if math.Float32bits(got) != math.Float32bits(want) && !(got != got && want != want) {
+			t.Fatalf("%04X is %g, not %g", b, got, want)
+		}
+	}
+}
+
 // TestHalfRounding checks that F16 is the nearest one, ties to even, over all binary32 values near its codes and halfway between them.
 func TestHalfRounding(t *testing.T) {
 	check := func(f float32) {

@@ -93,10 +93,12 @@ func inOrder(groups []int32) int {
 
 // parameters reads the scales and zero points of the tile's rows.
 func (k *fastGPTQ) parameters(t *tile, s *colStrip) {
+	var scales [tileRows]float32
 	for g := range k.groups {
+		k.scale.read(scales[:t.n1-t.n0], s.in[2].row(g)[t.n0*k.scale.size()-s.in[2].from:])
 		for n := t.n0; n < t.n1; n++ {
 			at := (n-t.n0)*k.groups + g
-			t.scales[at] = k.scaleOf(&s.in[2], g, n)
+			t.scales[at] = scales[n-t.n0]
 			t.zeros[at] = float32(k.zero(&s.in[1], g, n))
 		}
 	}
