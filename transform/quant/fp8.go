@@ -5,7 +5,7 @@ import "fmt"
 // fp8Format is one-byte codes (F8 of every kind, I8) with scales that multiply: one for the tensor, a row, a group of columns or a
 // block. It covers DeepSeek and Qwen ("fp8", weight_scale_inv), DeepSeek-V4 (scale), compressed-tensors float-quantized, naive-quantized
 // and int-quantized, mxfp8, ModelOpt FP8 and MXFP8, fbgemm, Quark, Mistral's native qscale_weight. A U8 scale of an F8 weight is always an
-// E8M0 exponent.
+// E8M0 exponent. GPTQModel's FP8 declares that its weight_scale_inv divides.
 func fp8Format() format {
 	return format{
 		name:  "fp8",
@@ -48,6 +48,11 @@ func matchFP8(m *matcher) (*Match, error) {
 	}
 	k := scaled8{codes: codes8[weight.DType], scale: num, bn: int(g.bn)}
 	inputs := []string{data, side}
+	if semantics := m.group.Config.str("weight_scale_semantics"); semantics == "inverse" && side == "weight_scale_inv" {
+		k.divides, g.how = true, g.how+", scale divides by weight_scale_semantics"
+	} else if semantics != "" {
+		return m.refuse(side, "weight_scale_semantics %q is unknown", semantics)
+	}
 	if m.has("weight_zero_point") {
 		zp := m.tensor("weight_zero_point")
 		if k.zero, ok = map[string]number{"I8": numI8, "F8_E4M3": numE4M3}[zp.DType]; !ok || !sameShape(zp.Shape, scale.Shape) {
@@ -81,9 +86,13 @@ func scaleNumber(weight, scale string) (number, bool) {
 // newScaled8 is the codec of one-byte codes under a grid of scales.
 func newScaled8(weight Tensor, k scaled8, g grid) *rowCodec {
 	experts, out, in, _ := dims(weight.Shape)
+	kernel := k.kernel()
+	if k.divides {
+		kernel = refScaled8{k}
+	}
 	c := &rowCodec{
 		text: fmt.Sprintf("scaled8(%s,rows=%d,%s)", weight.DType, g.bm, k.params()), experts: experts, out: out, in: in, size: 2 * experts * out * in,
-		unit: 1, kernel: k.kernel(),
+		unit: 1, kernel: kernel,
 		inputs: []rowInput{rowData(in, experts, out, 1), g.input(k.scale.size())},
 	}
 	if k.zero != numNone {

@@ -61,6 +61,7 @@ func TestRefusals(t *testing.T) {
 		{"mlx, a global scale beside mxfp4", map[string]string{"weight": "U32 4 8", "scales": "U8 4 2", "global_scale": "F32"}, Config{}, "m.global_scale", "nvfp4"},
 		{"mlx, a global scale beside affine", map[string]string{"weight": "U32 4 8", "scales": "F16 4 2", "biases": "F16 4 2", "global_scale": "F32"}, Config{}, "m.global_scale", "unknown"},
 		{"mlx, a global scale a row", map[string]string{"weight": "U32 4 8", "scales": "U8 4 4", "global_scale": "F32 4"}, Config{}, "m.global_scale", "expected one F32"},
+		{"gptqmodel fp8 of unknown semantics", map[string]string{"weight": "F8_E4M3 4 8", "weight_scale_inv": "F32 4"}, Config{Method: "fp8", Raw: []byte(`{"weight_scale_semantics":"log"}`)}, "m.weight_scale_inv", "weight_scale_semantics"},
 		{"bnb without state", map[string]string{"weight": "U8 32 1", bnbAbsmax: "F32 1"}, Config{}, "m.weight.absmax", "without a quant_state"},
 		{"bnb, state not fetched", map[string]string{"weight": "U8 32 1", bnbAbsmax: "F32 1", bnbStateNF4: "U8 10"}, Config{}, "m." + bnbStateNF4, "not there"},
 		{"hqq without facts", map[string]string{"W_q": "U8 32 64", "scale": "F16 64 1", "zero": "F16 64 1"}, Config{}, "m.packing", "unknown"},

@@ -10,10 +10,15 @@ type scaled8 struct {
 	scale number
 	bn    int
 	zero  number
+	// divides says that codes are divided by their scale.
+	divides bool
 }
 
 // params is the kernel's part of a codec's text form.
 func (k scaled8) params() string {
+	if k.divides {
+		return fmt.Sprintf("scale=1/%s,columns=%d", k.scale, k.bn)
+	}
 	if k.zero == numNone {
 		return fmt.Sprintf("scale=%s,columns=%d", k.scale, k.bn)
 	}
@@ -31,7 +36,12 @@ func (k refScaled8) decode(s *strip) error {
 			if k.zero != numNone {
 				code -= k.zero.at(s.at(2, r), c/k.bn)
 			}
-			putBF16(dst, c-s.c0, code*k.scale.at(s.at(1, r), c/k.bn))
+			scale := k.scale.at(s.at(1, r), c/k.bn)
+			if k.divides {
+				putBF16(dst, c-s.c0, code/scale)
+				continue
+			}
+			putBF16(dst, c-s.c0, code*scale)
 		}
 	}
 	return nil
