@@ -230,9 +230,19 @@ func multipart(q *request, p *reply) {
 }
 
 func full(q *request, p *reply) {
-	if p.status == http.StatusPartialContent {
-		p.status, p.off, p.n = http.StatusOK, 0, q.size
-		p.header.Del("Content-Range")
+	if p.status != http.StatusPartialContent {
+		return
+	}
+	p.status = http.StatusOK
+	p.header.Del("Content-Range")
+	long := int64(0) // what an action before this one made it longer
+	for b, ok := p.body.(padded); ok; b, ok = p.body.(padded) {
+		long += p.n - b.n
+		p.body, p.n = b.Body, b.n
+	}
+	p.off, p.n = 0, q.size
+	if long > 0 {
+		p.body, p.n = padded{p.body, 0, q.size}, q.size+long
 	}
 }
 

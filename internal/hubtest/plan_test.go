@@ -130,6 +130,7 @@ func TestActions(t *testing.T) {
 			return r.StatusCode == 206 && strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") && bytes.Contains(r.body, want)
 		}},
 		{"full", func(r answer) bool { return r.StatusCode == 200 && bytes.Equal(r.body, whole) }},
+		{"long by=2\non data nth=1 : full", func(r answer) bool { return r.StatusCode == 200 && string(r.body) == string(whole)+"  " }},
 		{"gzip", func(r answer) bool {
 			return r.StatusCode == 200 && r.Header.Get("Content-Encoding") == "gzip" && r.body[0] == 0x1F
 		}},
