@@ -177,6 +177,9 @@ func Recognise(g Group) (*Match, error) {
 		if g.Config.Problem != "" && match.Codec != nil {
 			return m.refuse(match.Inputs[0], "%s", g.Config.Problem)
 		}
+		if reason := refusedMethod(g.Config.Method); reason != "" && match.Codec != nil {
+			return m.refuse(match.Inputs[0], "%s", reason)
+		}
 		return match, nil
 	}
 	return nil, nil

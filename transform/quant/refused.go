@@ -26,6 +26,8 @@ func markers() []marker {
 		{name: "quip#", all: []string{"Qidxs"}, reason: books},
 		{name: "fp-quant", all: []string{"qweight", "forward_hadamard_matrix"}, reason: "its weights are rotated, and undoing it is a sum whose order is not fixed"},
 		{name: "paroquant", all: []string{"qweight", "theta", "pairs"}, reason: "its weights are rotated pair by pair, and undoing it is a sum whose order is not fixed"},
+		{name: "sinq", all: []string{"W_q", "meta.scale"}, reason: "its columns have scales of their own, and how it is packed is in a file beside the weights"},
+		{name: "fouroversix", all: []string{"quantized_weight_values", "quantized_weight_scale_factors"}, reason: "its scales follow a rule of its own and lie in tiles"},
 		{name: "svdquant", all: []string{"qweight", "wscales"}, reason: "its weights are permuted for tiles and lack a low-rank part"},
 		{name: "marlin", all: []string{"B", "s"}, reason: tiled},
 		{name: "marlin", all: []string{"B", "workspace"}, reason: tiled},
@@ -62,6 +64,18 @@ func matchRefused(m *matcher) (*Match, error) {
 		}
 	}
 	return nil, nil
+}
+
+// refusedMethod says why a group is refused whose format is known but whose release declares a method that changes what the tensors mean. It is "" for all
+// other methods.
+func refusedMethod(method string) string {
+	switch method {
+	case "paroquant":
+		return "paroquant rotates weights pair by pair, and the rotation does not stand beside these"
+	case "sinq":
+		return "sinq scales columns too, and those scales do not stand beside these"
+	}
+	return ""
 }
 
 // zipNN is the metadata key under which ZipNN lists its compressed tensors.
