@@ -38,10 +38,11 @@ func (k fastGPTQ) decode(s *colStrip) error {
 			groups = list
 		}
 	}
-	n := tileRows * int(k.groups)
+	rows := min(tileRows, int(s.n1-s.n0))
+	n := rows * int(k.groups)
 	t := &tile{scales: make([]float32, n), zeros: make([]float32, n)}
 	t.stride = int((s.k1-s.k0+64)*int64(k.bits)/8+24)&^7 | 64 // not a multiple of a page
-	t.data = make([]byte, tileRows*t.stride)
+	t.data = make([]byte, rows*t.stride)
 	row := &codeRow{bits: k.bits, width: k.bits, group: max(size, 1), v: k.v, codes: make([]byte, unpackChunk)}
 	if k.planar {
 		row.width = 8
@@ -49,7 +50,9 @@ func (k fastGPTQ) decode(s *colStrip) error {
 	var lut []uint16
 	if groups != nil {
 		row.codes = make([]byte, s.k1-s.k0)
-		lut = make([]uint16, int(k.groups)<<k.bits)
+		if size := int(k.groups) << k.bits; 4*size <= len(row.codes) {
+			lut = make([]uint16, size)
+		}
 	}
 	for t.n0 = s.n0; t.n0 < s.n1; t.n0 = t.n1 {
 		t.n1 = min(t.n0-t.n0%tileRows+tileRows, s.n1)
@@ -202,10 +205,10 @@ func swapNibbles(v uint64) uint64 {
 	return v ^ t ^ t<<28
 }
 
-// scattered decodes an output row whose elements have groups in any order, through a table of all groups if there are many more elements.
+// scattered decodes an output row whose elements have groups in any order, through a table of all groups if there is room for one.
 func (k *fastGPTQ) scattered(dst []byte, row *codeRow, groups []int32, lut []uint16) {
 	codes := row.codes
-	if 4*len(lut) > len(codes) {
+	if lut == nil {
 		for i, code := range codes {
 			putBF16(dst, i, row.value(int(code), int(groups[i])))
 		}

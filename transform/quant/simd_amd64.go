@@ -222,3 +222,9 @@ func encodeSymmetric32Wide(codes *byte, values *byte, scales *uint16, zeros *byt
 //
 //go:noescape
 func encodeSymmetric64Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+
+// encodeWebAI32Wide encodes n times 16 blocks of 32 BF16 values by the rule of webai-at-home: their codes (none if codes is nil), an F16 scale and a
+// zero point (one byte) for each. largest is as above.
+//
+//go:noescape
+func encodeWebAI32Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)

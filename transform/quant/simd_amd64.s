@@ -4908,3 +4908,387 @@ good:
 	MOVL AX, largest+40(FP)
 	VZEROUPPER
 	RET
+
+// func encodeWebAI32Wide(codes *byte, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, F16C
+TEXT ·encodeWebAI32Wide(SB), NOSPLIT, $192-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         scales+16(FP), DX
+	MOVQ         zeros+24(FP), BX
+	MOVQ         n+32(FP), SI
+	XORL         DI, DI
+	MOVL         $0x7fff7fff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z1
+	MOVL         $0xffff0000, R8
+	VPBROADCASTD R8, Z2
+	MOVQ         $0x3fe0000000000000, R8
+	VPBROADCASTQ R8, Z3
+	MOVQ         $0x3ff0000000000000, R8
+	VPBROADCASTQ R8, Z4
+	MOVQ         $0x402e000000000000, R8
+	VPBROADCASTQ R8, Z5
+	MOVQ         $0x4059000000000000, R8
+	VPBROADCASTQ R8, Z6
+	MOVQ         $0xc059000000000000, R8
+	VPBROADCASTQ R8, Z7
+	MOVL         $0x00000000, R8
+	VPBROADCASTD R8, Z8
+	MOVL         $0x0000000f, R8
+	VPBROADCASTD R8, Z9
+
+loop:
+	TESTQ            SI, SI
+	JZ               done
+	VMOVDQU64        (CX), Z10
+	VPSRAW           $0x0f, Z10, Z11
+	VPTERNLOGD       $0x78, Z0, Z11, Z10
+	VEXTRACTI64X4    $0x01, Z10, Y11
+	VPMINSW          Y11, Y10, Y12
+	VEXTRACTI64X4    $0x01, Z10, Y11
+	VPMAXSW          Y11, Y10, Y10
+	VPXORD           Y1, Y10, Y10
+	VINSERTI64X4     $0x01, Y10, Z12, Z10
+	VMOVDQU64        64(CX), Z11
+	VPSRAW           $0x0f, Z11, Z13
+	VPTERNLOGD       $0x78, Z0, Z13, Z11
+	VEXTRACTI64X4    $0x01, Z11, Y13
+	VPMINSW          Y13, Y11, Y12
+	VEXTRACTI64X4    $0x01, Z11, Y13
+	VPMAXSW          Y13, Y11, Y11
+	VPXORD           Y1, Y11, Y11
+	VINSERTI64X4     $0x01, Y11, Z12, Z11
+	VMOVDQU64        128(CX), Z13
+	VPSRAW           $0x0f, Z13, Z14
+	VPTERNLOGD       $0x78, Z0, Z14, Z13
+	VEXTRACTI64X4    $0x01, Z13, Y14
+	VPMINSW          Y14, Y13, Y12
+	VEXTRACTI64X4    $0x01, Z13, Y14
+	VPMAXSW          Y14, Y13, Y13
+	VPXORD           Y1, Y13, Y13
+	VINSERTI64X4     $0x01, Y13, Z12, Z13
+	VMOVDQU64        192(CX), Z14
+	VPSRAW           $0x0f, Z14, Z15
+	VPTERNLOGD       $0x78, Z0, Z15, Z14
+	VEXTRACTI64X4    $0x01, Z14, Y15
+	VPMINSW          Y15, Y14, Y12
+	VEXTRACTI64X4    $0x01, Z14, Y15
+	VPMAXSW          Y15, Y14, Y14
+	VPXORD           Y1, Y14, Y14
+	VINSERTI64X4     $0x01, Y14, Z12, Z14
+	VMOVDQU64        256(CX), Z15
+	VPSRAW           $0x0f, Z15, Z16
+	VPTERNLOGD       $0x78, Z0, Z16, Z15
+	VEXTRACTI64X4    $0x01, Z15, Y16
+	VPMINSW          Y16, Y15, Y12
+	VEXTRACTI64X4    $0x01, Z15, Y16
+	VPMAXSW          Y16, Y15, Y15
+	VPXORD           Y1, Y15, Y15
+	VINSERTI64X4     $0x01, Y15, Z12, Z15
+	VMOVDQU64        320(CX), Z16
+	VPSRAW           $0x0f, Z16, Z17
+	VPTERNLOGD       $0x78, Z0, Z17, Z16
+	VEXTRACTI64X4    $0x01, Z16, Y17
+	VPMINSW          Y17, Y16, Y12
+	VEXTRACTI64X4    $0x01, Z16, Y17
+	VPMAXSW          Y17, Y16, Y16
+	VPXORD           Y1, Y16, Y16
+	VINSERTI64X4     $0x01, Y16, Z12, Z16
+	VMOVDQU64        384(CX), Z17
+	VPSRAW           $0x0f, Z17, Z18
+	VPTERNLOGD       $0x78, Z0, Z18, Z17
+	VEXTRACTI64X4    $0x01, Z17, Y18
+	VPMINSW          Y18, Y17, Y12
+	VEXTRACTI64X4    $0x01, Z17, Y18
+	VPMAXSW          Y18, Y17, Y17
+	VPXORD           Y1, Y17, Y17
+	VINSERTI64X4     $0x01, Y17, Z12, Z17
+	VMOVDQU64        448(CX), Z18
+	VPSRAW           $0x0f, Z18, Z19
+	VPTERNLOGD       $0x78, Z0, Z19, Z18
+	VEXTRACTI64X4    $0x01, Z18, Y19
+	VPMINSW          Y19, Y18, Y12
+	VEXTRACTI64X4    $0x01, Z18, Y19
+	VPMAXSW          Y19, Y18, Y18
+	VPXORD           Y1, Y18, Y18
+	VINSERTI64X4     $0x01, Y18, Z12, Z18
+	VPUNPCKLQDQ      Z13, Z10, Z19
+	VPUNPCKHQDQ      Z13, Z10, Z10
+	VPMINSW          Z19, Z10, Z19
+	VPUNPCKLQDQ      Z17, Z15, Z10
+	VPUNPCKHQDQ      Z17, Z15, Z13
+	VPMINSW          Z10, Z13, Z10
+	VSHUFPS          $0x88, Z10, Z19, Z13
+	VSHUFPS          $0xdd, Z10, Z19, Z10
+	VPMINSW          Z13, Z10, Z13
+	VPUNPCKLQDQ      Z14, Z11, Z10
+	VPUNPCKHQDQ      Z14, Z11, Z11
+	VPMINSW          Z10, Z11, Z10
+	VPUNPCKLQDQ      Z18, Z16, Z11
+	VPUNPCKHQDQ      Z18, Z16, Z14
+	VPMINSW          Z11, Z14, Z11
+	VSHUFPS          $0x88, Z11, Z10, Z14
+	VSHUFPS          $0xdd, Z11, Z10, Z10
+	VPMINSW          Z14, Z10, Z14
+	VPSRLD           $0x10, Z13, Z10
+	VPMINSW          Z10, Z13, Z13
+	VPSLLD           $0x10, Z14, Z10
+	VPMINSW          Z10, Z14, Z14
+	MOVL             $0xaaaaaaaa, R8
+	KMOVD            R8, K1
+	VMOVDQU16        Z14, K1, Z13
+	VMOVDQU64        512(CX), Z10
+	VPSRAW           $0x0f, Z10, Z11
+	VPTERNLOGD       $0x78, Z0, Z11, Z10
+	VEXTRACTI64X4    $0x01, Z10, Y11
+	VPMINSW          Y11, Y10, Y12
+	VEXTRACTI64X4    $0x01, Z10, Y11
+	VPMAXSW          Y11, Y10, Y10
+	VPXORD           Y1, Y10, Y10
+	VINSERTI64X4     $0x01, Y10, Z12, Z10
+	VMOVDQU64        576(CX), Z11
+	VPSRAW           $0x0f, Z11, Z14
+	VPTERNLOGD       $0x78, Z0, Z14, Z11
+	VEXTRACTI64X4    $0x01, Z11, Y14
+	VPMINSW          Y14, Y11, Y12
+	VEXTRACTI64X4    $0x01, Z11, Y14
+	VPMAXSW          Y14, Y11, Y11
+	VPXORD           Y1, Y11, Y11
+	VINSERTI64X4     $0x01, Y11, Z12, Z11
+	VMOVDQU64        640(CX), Z14
+	VPSRAW           $0x0f, Z14, Z15
+	VPTERNLOGD       $0x78, Z0, Z15, Z14
+	VEXTRACTI64X4    $0x01, Z14, Y15
+	VPMINSW          Y15, Y14, Y12
+	VEXTRACTI64X4    $0x01, Z14, Y15
+	VPMAXSW          Y15, Y14, Y14
+	VPXORD           Y1, Y14, Y14
+	VINSERTI64X4     $0x01, Y14, Z12, Z14
+	VMOVDQU64        704(CX), Z15
+	VPSRAW           $0x0f, Z15, Z16
+	VPTERNLOGD       $0x78, Z0, Z16, Z15
+	VEXTRACTI64X4    $0x01, Z15, Y16
+	VPMINSW          Y16, Y15, Y12
+	VEXTRACTI64X4    $0x01, Z15, Y16
+	VPMAXSW          Y16, Y15, Y15
+	VPXORD           Y1, Y15, Y15
+	VINSERTI64X4     $0x01, Y15, Z12, Z15
+	VMOVDQU64        768(CX), Z16
+	VPSRAW           $0x0f, Z16, Z17
+	VPTERNLOGD       $0x78, Z0, Z17, Z16
+	VEXTRACTI64X4    $0x01, Z16, Y17
+	VPMINSW          Y17, Y16, Y12
+	VEXTRACTI64X4    $0x01, Z16, Y17
+	VPMAXSW          Y17, Y16, Y16
+	VPXORD           Y1, Y16, Y16
+	VINSERTI64X4     $0x01, Y16, Z12, Z16
+	VMOVDQU64        832(CX), Z17
+	VPSRAW           $0x0f, Z17, Z18
+	VPTERNLOGD       $0x78, Z0, Z18, Z17
+	VEXTRACTI64X4    $0x01, Z17, Y18
+	VPMINSW          Y18, Y17, Y12
+	VEXTRACTI64X4    $0x01, Z17, Y18
+	VPMAXSW          Y18, Y17, Y17
+	VPXORD           Y1, Y17, Y17
+	VINSERTI64X4     $0x01, Y17, Z12, Z17
+	VMOVDQU64        896(CX), Z18
+	VPSRAW           $0x0f, Z18, Z19
+	VPTERNLOGD       $0x78, Z0, Z19, Z18
+	VEXTRACTI64X4    $0x01, Z18, Y19
+	VPMINSW          Y19, Y18, Y12
+	VEXTRACTI64X4    $0x01, Z18, Y19
+	VPMAXSW          Y19, Y18, Y18
+	VPXORD           Y1, Y18, Y18
+	VINSERTI64X4     $0x01, Y18, Z12, Z18
+	VMOVDQU64        960(CX), Z19
+	VPSRAW           $0x0f, Z19, Z20
+	VPTERNLOGD       $0x78, Z0, Z20, Z19
+	VEXTRACTI64X4    $0x01, Z19, Y20
+	VPMINSW          Y20, Y19, Y12
+	VEXTRACTI64X4    $0x01, Z19, Y20
+	VPMAXSW          Y20, Y19, Y19
+	VPXORD           Y1, Y19, Y19
+	VINSERTI64X4     $0x01, Y19, Z12, Z19
+	VPUNPCKLQDQ      Z14, Z10, Z20
+	VPUNPCKHQDQ      Z14, Z10, Z10
+	VPMINSW          Z20, Z10, Z20
+	VPUNPCKLQDQ      Z18, Z16, Z10
+	VPUNPCKHQDQ      Z18, Z16, Z14
+	VPMINSW          Z10, Z14, Z10
+	VSHUFPS          $0x88, Z10, Z20, Z14
+	VSHUFPS          $0xdd, Z10, Z20, Z10
+	VPMINSW          Z14, Z10, Z14
+	VPUNPCKLQDQ      Z15, Z11, Z10
+	VPUNPCKHQDQ      Z15, Z11, Z11
+	VPMINSW          Z10, Z11, Z10
+	VPUNPCKLQDQ      Z19, Z17, Z11
+	VPUNPCKHQDQ      Z19, Z17, Z15
+	VPMINSW          Z11, Z15, Z11
+	VSHUFPS          $0x88, Z11, Z10, Z15
+	VSHUFPS          $0xdd, Z11, Z10, Z10
+	VPMINSW          Z15, Z10, Z15
+	VPSRLD           $0x10, Z14, Z10
+	VPMINSW          Z10, Z14, Z14
+	VPSLLD           $0x10, Z15, Z10
+	VPMINSW          Z10, Z15, Z15
+	MOVL             $0xaaaaaaaa, R8
+	KMOVD            R8, K1
+	VMOVDQU16        Z15, K1, Z14
+	VSHUFI64X2       $0x88, Z14, Z13, Z10
+	VSHUFI64X2       $0xdd, Z14, Z13, Z11
+	VPMINSW          Z10, Z11, Z10
+	VMOVDQU64        blocksInOrder<>+0(SB), Z11
+	VPERMW           Z10, Z11, Z10
+	VEXTRACTI64X4    $0x01, Z10, Y11
+	VPXORD           Y1, Y11, Y11
+	MOVL             $0x807f807f, R8
+	VPBROADCASTD     R8, Y12
+	VPCMPW           $0x02, Y12, Y10, K1
+	KMOVD            K1, R8
+	ORL              R8, DI
+	MOVL             $0x7f807f80, R8
+	VPBROADCASTD     R8, Y12
+	VPCMPW           $0x05, Y12, Y11, K1
+	KMOVD            K1, R8
+	ORL              R8, DI
+	VPSRAW           $0x0f, Y10, Y12
+	VPTERNLOGD       $0x78, Y0, Y12, Y10
+	VPMOVZXWD        Y10, Z10
+	VPSLLD           $0x10, Z10, Z10
+	VPSRAW           $0x0f, Y11, Y12
+	VPTERNLOGD       $0x78, Y0, Y12, Y11
+	VPMOVZXWD        Y11, Z11
+	VPSLLD           $0x10, Z11, Z11
+	VCVTPS2PD        Y10, Z13
+	VCVTPS2PD        Y11, Z14
+	VCMPPD           $0x00, Z13, Z14, K1
+	VSUBPD           Z13, Z14, Z14
+	VDIVPD           Z5, Z14, Z14
+	VMOVAPD          Z4, K1, Z14
+	VMOVUPD          Z14, (SP)
+	VCVTPD2PS        Z14, Y12
+	VCVTPS2PH        $0x00, Y12, X12
+	VMOVDQU64        X12, (DX)
+	MOVL             $0x7c007c00, R8
+	VPBROADCASTD     R8, X15
+	VPANDD           X15, X12, X12
+	VPCMPEQW         X15, X12, K1
+	KMOVD            K1, R8
+	ORL              R8, DI
+	VSUBPD           Z13, Z8, Z13
+	VDIVPD           Z14, Z13, Z13
+	VMINPD           Z6, Z13, Z13
+	VMAXPD           Z7, Z13, Z13
+	VADDPD.RD_SAE    Z3, Z13, Z13
+	VCVTPD2DQ.RD_SAE Z13, Y12
+	VPMAXSD          Y8, Y12, Y12
+	VPMINSD          Y9, Y12, Y12
+	VMOVDQU64        Y12, 128(SP)
+	VPMOVDB          Y12, (BX)
+	VEXTRACTF64X4    $0x01, Z10, Y10
+	VCVTPS2PD        Y10, Z10
+	VEXTRACTF64X4    $0x01, Z11, Y11
+	VCVTPS2PD        Y11, Z11
+	VCMPPD           $0x00, Z10, Z11, K1
+	VSUBPD           Z10, Z11, Z11
+	VDIVPD           Z5, Z11, Z11
+	VMOVAPD          Z4, K1, Z11
+	VMOVUPD          Z11, 64(SP)
+	VCVTPD2PS        Z11, Y12
+	VCVTPS2PH        $0x00, Y12, X12
+	VMOVDQU64        X12, 16(DX)
+	MOVL             $0x7c007c00, R8
+	VPBROADCASTD     R8, X13
+	VPANDD           X13, X12, X12
+	VPCMPEQW         X13, X12, K1
+	KMOVD            K1, R8
+	ORL              R8, DI
+	VSUBPD           Z10, Z8, Z10
+	VDIVPD           Z11, Z10, Z10
+	VMINPD           Z6, Z10, Z10
+	VMAXPD           Z7, Z10, Z10
+	VADDPD.RD_SAE    Z3, Z10, Z10
+	VCVTPD2DQ.RD_SAE Z10, Y10
+	VPMAXSD          Y8, Y10, Y10
+	VPMINSD          Y9, Y10, Y10
+	VMOVDQU64        Y10, 160(SP)
+	VPMOVDB          Y10, 8(BX)
+	TESTQ            AX, AX
+	JZ               scalesOnly
+	XORQ             R8, R8
+	MOVQ             CX, R9
+
+quantize:
+	VBROADCASTSD     (SP)(R8*8), Z10
+	VPBROADCASTD     128(SP)(R8*4), Y12
+	VPSLLD           $0x10, (R9), Z11
+	VPANDD           (R9), Z2, Z13
+	VCVTPS2PD        Y11, Z14
+	VDIVPD           Z10, Z14, Z14
+	VMINPD           Z6, Z14, Z14
+	VMAXPD           Z7, Z14, Z14
+	VADDPD.RD_SAE    Z3, Z14, Z14
+	VCVTPD2DQ.RD_SAE Z14, Y14
+	VPADDD           Y12, Y14, Y14
+	VPMAXSD          Y8, Y14, Y14
+	VPMINSD          Y9, Y14, Y14
+	VCVTPS2PD        Y13, Z15
+	VDIVPD           Z10, Z15, Z15
+	VMINPD           Z6, Z15, Z15
+	VMAXPD           Z7, Z15, Z15
+	VADDPD.RD_SAE    Z3, Z15, Z15
+	VCVTPD2DQ.RD_SAE Z15, Y15
+	VPADDD           Y12, Y15, Y15
+	VPMAXSD          Y8, Y15, Y15
+	VPMINSD          Y9, Y15, Y15
+	VPSLLD           $0x04, Y15, Y15
+	VPORD            Y15, Y14, Y14
+	VPMOVDB          Y14, (AX)
+	VEXTRACTF64X4    $0x01, Z11, Y11
+	VCVTPS2PD        Y11, Z11
+	VDIVPD           Z10, Z11, Z11
+	VMINPD           Z6, Z11, Z11
+	VMAXPD           Z7, Z11, Z11
+	VADDPD.RD_SAE    Z3, Z11, Z11
+	VCVTPD2DQ.RD_SAE Z11, Y11
+	VPADDD           Y12, Y11, Y11
+	VPMAXSD          Y8, Y11, Y11
+	VPMINSD          Y9, Y11, Y11
+	VEXTRACTF64X4    $0x01, Z13, Y13
+	VCVTPS2PD        Y13, Z13
+	VDIVPD           Z10, Z13, Z13
+	VMINPD           Z6, Z13, Z13
+	VMAXPD           Z7, Z13, Z13
+	VADDPD.RD_SAE    Z3, Z13, Z13
+	VCVTPD2DQ.RD_SAE Z13, Y10
+	VPADDD           Y12, Y10, Y10
+	VPMAXSD          Y8, Y10, Y10
+	VPMINSD          Y9, Y10, Y10
+	VPSLLD           $0x04, Y10, Y10
+	VPORD            Y10, Y11, Y11
+	VPMOVDB          Y11, 8(AX)
+	ADDQ             $+64, R9
+	ADDQ             $0x10, AX
+	INCQ             R8
+	CMPQ             R8, $0x10
+	JLT              quantize
+
+scalesOnly:
+	ADDQ $+1024, CX
+	ADDQ $0x20, DX
+	ADDQ $0x10, BX
+	DECQ SI
+	JMP  loop
+
+done:
+	XORL  AX, AX
+	TESTL DI, DI
+	JZ    good
+	MOVL  $0x00007f80, AX
+
+good:
+	MOVL AX, largest+40(FP)
+	VZEROUPPER
+	RET

@@ -37,7 +37,7 @@ func levels() []*vectors {
 		encode: []blockVectors{
 			{RuleORT, 16, 16, true, encodeORT16Wide}, {RuleORT, 32, 16, true, encodeORT32Wide}, {RuleORT, 64, 16, true, encodeORT64Wide},
 			{RuleORTSymmetric, 16, 16, true, encodeSymmetric16Wide}, {RuleORTSymmetric, 32, 16, true, encodeSymmetric32Wide},
-			{RuleORTSymmetric, 64, 16, true, encodeSymmetric64Wide},
+			{RuleORTSymmetric, 64, 16, true, encodeSymmetric64Wide}, {RuleWebAI, 32, 16, true, encodeWebAI32Wide},
 		},
 	}
 	return []*vectors{wide, narrow}

@@ -26,6 +26,145 @@ func encodeWide(symmetric bool) {
 	}
 }
 
+// webAI is the rule of webai-at-home, in binary64, for blocks of 32.
+func webAI() {
+	const block = 32
+	text("encodeWebAI32Wide", "func(codes, values *byte, scales *uint16, zeros *byte, n int) (largest uint32)",
+		"encodeWebAI32Wide encodes n times 16 blocks of 32 BF16 values by the rule of webai-at-home: their codes (none if codes is nil), an F16 scale and a",
+		"zero point (one byte) for each. largest is as above.")
+	codes, values := Load(Param("codes"), GP64()), Load(Param("values"), GP64())
+	scales, zeros, n := Load(Param("scales"), GP64()), Load(Param("zeros"), GP64()), Load(Param("n"), GP64())
+	bad := GP32()
+	XORL(bad, bad)
+	divisors, points := AllocLocal(8*batch), AllocLocal(4*batch)
+	e := wideEncoder{magnitude: broadcastWide(0x7FFF7FFF), ones: broadcastWide(0xFFFFFFFF), high: broadcastWide(0xFFFF0000)}
+	d := doubles{half: broadcastDouble(0x3FE0000000000000), one: broadcastDouble(0x3FF0000000000000), fifteen: broadcastDouble(0x402E000000000000),
+		most: broadcastDouble(0x4059000000000000), least: broadcastDouble(0xC059000000000000), zero: broadcastWide(0), maximum: broadcastWide(15)}
+	Label("loop")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	low, high := e.ranges(values, block, bad)
+	d.choose(low, high, divisors, points, scales, zeros, bad)
+	TESTQ(codes, codes)
+	JZ(LabelRef("scalesOnly"))
+	i, from := GP64(), GP64()
+	XORQ(i, i)
+	MOVQ(values, from)
+	Label("quantize")
+	divisor, point := ZMM(), YMM()
+	VBROADCASTSD(Mem{Base: divisors.Base, Disp: divisors.Disp, Index: i, Scale: 8}, divisor)
+	VPBROADCASTD(Mem{Base: points.Base, Disp: points.Disp, Index: i, Scale: 4}, point)
+	even, odd := ZMM(), ZMM()
+	VPSLLD(U8(16), Mem{Base: from}, even)
+	VPANDD(Mem{Base: from}, e.high, odd)
+	for h := range 2 {
+		a, b := d.quantize(even, h, divisor, point), d.quantize(odd, h, divisor, point)
+		VPSLLD(U8(4), b, b)
+		VPORD(b, a, a)
+		VPMOVDB(a, Mem{Base: codes, Disp: 8 * h})
+	}
+	ADDQ(I32(2*block), from)
+	ADDQ(U8(block/2), codes)
+	INCQ(i)
+	CMPQ(i, U8(batch))
+	JLT(LabelRef("quantize"))
+	Label("scalesOnly")
+	ADDQ(I32(2*block*batch), values)
+	ADDQ(U8(2*batch), scales)
+	ADDQ(U8(batch), zeros)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	result := GP32()
+	XORL(result, result)
+	TESTL(bad, bad)
+	JZ(LabelRef("good"))
+	MOVL(U32(0x7F80), result)
+	Label("good")
+	Store(result, ReturnIndex(0))
+	VZEROUPPER()
+	RET()
+}
+
+// broadcastDouble is a ZMM register with a binary64 constant in every place.
+func broadcastDouble(bits uint64) reg.VecVirtual {
+	g, z := GP64(), ZMM()
+	MOVQ(U64(bits), g)
+	VPBROADCASTQ(g, z)
+	return z
+}
+
+// doubles are binary64 constants, but for maximum, which is 15 in every 32-bit place.
+type doubles struct{ half, one, fifteen, most, least, zero, maximum reg.VecVirtual }
+
+// round is the nearest integers to x, halves up, what is beyond 100 either way counting as 100: 8 places of 32 bits.
+func (d *doubles) round(x reg.VecVirtual) reg.VecVirtual {
+	n := YMM()
+	VMINPD(d.most, x, x)
+	VMAXPD(d.least, x, x)
+	VADDPD_RD_SAE(d.half, x, x) // down, so that what is below a half never reaches the next integer
+	VCVTPD2DQ_RD_SAE(x, n)
+	return n
+}
+
+// clamp brings integers within 0 to 15.
+func (d *doubles) clamp(n reg.VecVirtual) {
+	VPMAXSD(d.zero.AsY(), n, n)
+	VPMINSD(d.maximum.AsY(), n, n)
+}
+
+// half8 is values 8h to 8h+7 of x as binary64.
+func half8(x reg.VecVirtual, h int) reg.VecVirtual {
+	z := ZMM()
+	if h == 0 {
+		VCVTPS2PD(x.AsY(), z)
+		return z
+	}
+	y := YMM()
+	VEXTRACTF64X4(U8(1), x, y)
+	VCVTPS2PD(y, z)
+	return z
+}
+
+// choose keeps the divisors and zero points of 16 blocks, and stores scales and zero points. bad becomes 1 where a scale is beyond F16.
+func (d *doubles) choose(low, high reg.VecVirtual, divisors, points Mem, scales, zeros reg.Register, bad reg.GPVirtual) {
+	for h := range 2 {
+		mn, s, equal := half8(low, h), half8(high, h), K()
+		VCMPPD(U8(0), mn, s, equal)
+		VSUBPD(mn, s, s)
+		VDIVPD(d.fifteen, s, s)
+		VMOVAPD(d.one, equal, s)
+		VMOVUPD(s, Mem{Base: divisors.Base, Disp: divisors.Disp + 64*h})
+		single, stored, word, k := YMM(), XMM(), GP32(), K()
+		VCVTPD2PS(s, single)
+		VCVTPS2PH(U8(0), single, stored)
+		VMOVDQU64(stored, Mem{Base: scales, Disp: 16 * h})
+		limit := XMM()
+		MOVL(U32(0x7C007C00), word)
+		VPBROADCASTD(word, limit)
+		VPANDD(limit, stored, stored)
+		VPCMPEQW(limit, stored, k)
+		KMOVD(k, word)
+		ORL(word, bad)
+		VSUBPD(mn, d.zero, mn)
+		VDIVPD(s, mn, mn)
+		z := d.round(mn)
+		d.clamp(z)
+		VMOVDQU64(z, Mem{Base: points.Base, Disp: points.Disp + 32*h})
+		VPMOVDB(z, Mem{Base: zeros, Disp: 8 * h})
+	}
+}
+
+// quantize is the codes of values 8h to 8h+7 of x, one in each 32-bit place.
+func (d *doubles) quantize(x reg.VecVirtual, h int, divisor, point reg.VecVirtual) reg.VecVirtual {
+	v := half8(x, h)
+	VDIVPD(divisor, v, v)
+	n := d.round(v)
+	VPADDD(point, n, n)
+	d.clamp(n)
+	return n
+}
+
 func encodeBlocks(block int, symmetric bool) {
 	codes, values := Load(Param("codes"), GP64()), Load(Param("values"), GP64())
 	scales, zeros, n := Load(Param("scales"), GP64()), Load(Param("zeros"), GP64()), Load(Param("n"), GP64())
@@ -46,6 +185,8 @@ func encodeBlocks(block int, symmetric bool) {
 	TESTQ(n, n)
 	JZ(LabelRef("done"))
 	low, high := e.ranges(values, block, bad)
+	VMINPS(e.zero, low, low) // of two zeros the second operand, here the first, wins: +0
+	VMAXPS(e.zero, high, high)
 	var z, r reg.VecVirtual
 	if symmetric {
 		z, r = e.chooseSymmetric(low, high, scales, bad)
@@ -164,7 +305,7 @@ func tree(v [8]reg.VecVirtual) reg.VecVirtual {
 	return even
 }
 
-// ranges are the smallest and largest values of 16 blocks, as binary32, and 0 among them. bad becomes 1 where a value is infinite or no number.
+// ranges are the smallest and largest values of 16 blocks, as binary32. bad becomes 1 where a value is infinite or no number.
 func (e *wideEncoder) ranges(values reg.Register, block int, bad reg.GPVirtual) (low, high reg.VecVirtual) {
 	var a, b reg.VecVirtual
 	name, order := "blocksInOrder", func(i int) uint16 { return uint16(i%8 + i/8%2*16 + i/16*8) }
@@ -204,10 +345,7 @@ func (e *wideEncoder) ranges(values reg.Register, block int, bad reg.GPVirtual) 
 	VEXTRACTI64X4(U8(1), l, largest)
 	VPXORD(e.ones.AsY(), largest, largest)
 	e.finite(smallest, largest, bad)
-	low, high = e.single(smallest), e.single(largest)
-	VMINPS(e.zero, low, low) // of two zeros the second operand, here the first, wins: +0
-	VMAXPS(e.zero, high, high)
-	return low, high
+	return e.single(smallest), e.single(largest)
 }
 
 // finite makes bad 1 where a word of the smallest or largest is that of an infinity or NaN.

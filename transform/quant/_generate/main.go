@@ -38,6 +38,7 @@ func main() {
 	for _, symmetric := range []bool{false, true} {
 		encodeWide(symmetric)
 	}
+	webAI()
 	Generate()
 }
 
