@@ -2,6 +2,7 @@ package quant
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,28 @@ func TestFormatsAreDocumented(t *testing.T) {
 				t.Errorf("%s: %q is not mentioned", f.name, s)
 			}
 		}
+	}
+}
+
+// TestOraclesAreListed compares the folders of vectors with the first table of their README.md.
+func TestOraclesAreListed(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(oracles, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders, err := filepath.Glob(filepath.Join(oracles, "*", "*.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, f := range folders {
+		want = append(want, filepath.Base(filepath.Dir(f)))
+	}
+	got := firstColumn("\n## Recorded\n"+string(text), "Recorded")
+	slices.Sort(want)
+	slices.Sort(got)
+	if want = slices.Compact(want); !slices.Equal(got, want) {
+		t.Errorf("README.md lists %v, there are %v", got, want)
 	}
 }
 

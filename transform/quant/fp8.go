@@ -39,6 +39,9 @@ func matchFP8(m *matcher) (*Match, error) {
 	if !ok {
 		return m.refuse(side, "a scale of dtype %s over %s is unknown", scale.DType, weight.DType)
 	}
+	if second, ok := m.first("weight_scale_2", "weight_global_scale"); ok {
+		return m.refuse(second, "a second scale over %s weights is unknown", weight.DType)
+	}
 	if m.has("weight_g_idx") {
 		return m.refuse("weight_g_idx", "a group index over %s weights is unknown", weight.DType)
 	}

@@ -41,6 +41,7 @@ func TestRefusals(t *testing.T) {
 		{"scale of another rank", map[string]string{"weight": "F8_E4M3 2 300 300", "weight_scale_inv": "F32 3 3"}, block, "m.weight_scale_inv", "does not begin with the 2 experts"},
 		{"empty scale", map[string]string{"weight": "F8_E4M3 8 8", "weight_scale": "F32 0"}, block, "m.weight_scale", "empty"},
 		{"scale of unknown dtype", map[string]string{"weight": "F8_E4M3 8 8", "weight_scale": "I64 1"}, block, "m.weight_scale", "dtype I64"},
+		{"fp8 with a second scale", map[string]string{"weight": "F8_E4M3 8 8", "weight_scale": "F32 1", "weight_scale_2": "F32"}, block, "m.weight_scale_2", "second scale"},
 		{"fp8 vector", map[string]string{"weight": "F8_E4M3 8", "weight_scale": "F32 1"}, block, "m.weight_scale", "no rows and columns"},
 		{"mxfp4 misshapen", map[string]string{"weight_packed": "U8 4 16", "weight_scale": "U8 4 2"}, Config{}, "m.weight_scale", "expected [4 1]"},
 		{"quark, exponents without a bias", map[string]string{"weight": "U8 4 16", "weight_scale": "U8 4 1"}, Config{Method: "quark", Raw: []byte(`{"global_quant_config":{"weight":{"dtype":"mx","mx_element_dtype":"fp4"}}}`)}, "m.weight_scale", "dtype mx"},
