@@ -41,6 +41,9 @@ func matchGPTQ(m *matcher) (*Match, error) {
 	if !ok || qweight[1] != scales[1] {
 		return nil, nil
 	}
+	if embedding(m.group.Module) {
+		return m.refuse("qweight", "a quantized embedding has its rows where other weights have columns: its decoding is not specified")
+	}
 	groups, out := scales[0], scales[1]
 	bits := int(qzeros[1] * 32 / out)
 	layout, err := m.group.Config.gptqLayout()
@@ -85,6 +88,12 @@ func matchGPTQ(m *matcher) (*Match, error) {
 	}
 	codec.kernel, codec.text = k.kernel(), k.text()
 	return m.result(codec, []int64{out, in}, inputs, fmt.Sprintf("%d bits, %d groups, zero points %s", bits, groups, map[bool]string{true: "minus one", false: "as they are"}[layout.minusOne])), nil
+}
+
+// embedding says whether a module is an embedding by its name. GPTQModel packs them along the vocabulary, and looks rows up in what it decodes.
+func embedding(module string) bool {
+	name := module[strings.LastIndexByte(module, '.')+1:]
+	return slices.Contains([]string{"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "embedding", "embeddings"}, name)
 }
 
 // mixedBits says whether the configuration allows other widths for some modules.

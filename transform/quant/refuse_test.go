@@ -111,6 +111,20 @@ func TestNotQuantized(t *testing.T) {
 	}
 }
 
+// TestGPTQEmbeddings: what GPTQModel packs along the vocabulary is refused, not turned.
+func TestGPTQEmbeddings(t *testing.T) {
+	g := shapes(map[string]string{"qweight": "I32 8 64", "qzeros": "I32 1 8", "scales": "F16 1 64"}, Config{Method: "gptq"})
+	g.Module = "model.embed_tokens"
+	var refused *Refused
+	if m, err := Recognise(g); m != nil || !errors.As(err, &refused) || !strings.Contains(refused.Reason, "embedding") {
+		t.Errorf("match %+v, error %v", m, err)
+	}
+	g.Module = "lm_head"
+	if m, err := Recognise(g); err != nil || !slices.Equal(m.Shape, []int64{64, 64}) {
+		t.Errorf("lm_head: match %+v, error %v", m, err)
+	}
+}
+
 // TestActivationScalesAreDropped where quantization is declared.
 func TestActivationScalesAreDropped(t *testing.T) {
 	m, err := Recognise(shapes(map[string]string{"k_scale": "F32 1", "v_scale": "F32 1"}, Config{Method: "fp8"}))
