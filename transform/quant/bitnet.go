@@ -57,26 +57,27 @@ type bitnet struct {
 func (k bitnet) slab(rows, in int64) plan.Codec {
 	return &rowCodec{
 		text: fmt.Sprintf("bitnet(scale=%s,divides=%t,shift=%d)", k.scale, k.divides, k.shift), experts: 1, out: rows, in: in, size: 2 * rows * in,
-		unit: 1, kernel: k, inputs: []rowInput{rowData(in, 1, rows, 1), wholeInput(k.scale.size())},
+		unit: 1, kernel: k.kernel(), inputs: []rowInput{rowData(in, 1, rows, 1), wholeInput(k.scale.size())},
 	}
 }
 
-func (k bitnet) decode(s *strip) error {
-	scale := k.scale.at(s.in[1], 0)
-	var lut [4]uint16
-	for code := range lut {
-		v := float32(code - 1)
-		if k.divides {
-			lut[code] = bf16(v / scale)
-		} else {
-			lut[code] = bf16(v * scale)
-		}
+// value is the result of a code.
+func (k bitnet) value(code byte, scale float32) float32 {
+	if k.divides {
+		return (float32(code) - 1) / scale
 	}
+	return (float32(code) - 1) * scale
+}
+
+// refBitnet is the reference kernel.
+type refBitnet struct{ bitnet }
+
+func (k refBitnet) decode(s *strip) error {
+	scale := k.scale.at(s.in[1], 0)
 	for r := range s.rows {
 		dst, data := s.out1(r), s.at(0, r)
 		for c := range s.c1 - s.c0 {
-			v := lut[data[c]>>k.shift&3]
-			dst[2*c], dst[2*c+1] = byte(v), byte(v>>8)
+			putBF16(dst, c, k.value(data[c]>>k.shift&3, scale))
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -200,7 +199,7 @@ func matchBnb8(m *matcher) (*Match, error) {
 		return m.refuse("weight_format", "layout %v is not row-major", data)
 	}
 	c := &rowCodec{
-		text: "bnb8", experts: experts, out: out, in: in, size: 2 * out * in, unit: 1, kernel: bnb8{},
+		text: "bnb8", experts: experts, out: out, in: in, size: 2 * out * in, unit: 1, kernel: bnb8{}.kernel(),
 		inputs: []rowInput{rowData(in, 1, out, 1), rowData(4, 1, out, 0)},
 	}
 	return m.result(c, weight.Shape, []string{"weight", "SCB"}, "I8 with one SCB a row"), nil
@@ -209,19 +208,20 @@ func matchBnb8(m *matcher) (*Match, error) {
 // inverse127 is the binary32 nearest to 1/127.
 var inverse127 = math.Float32frombits(0x3C010204)
 
-// bnb8 decodes through a table of all codes under the row's scale.
+// bnb8 is LLM.int8's arithmetic.
 type bnb8 struct{}
 
-func (bnb8) decode(s *strip) error {
+// value is the result of a code.
+func (bnb8) value(code int8, scb float32) float32 { return float32(float32(code)*scb) * inverse127 }
+
+// refBnb8 is the reference kernel.
+type refBnb8 struct{ bnb8 }
+
+func (k refBnb8) decode(s *strip) error {
 	for r := range s.rows {
-		var lut [256]uint16
-		scb := numF32.at(s.at(1, r), 0)
-		for i := range lut {
-			lut[i] = bf16(float32(float32(int8(i))*scb) * inverse127)
-		}
-		dst := s.out1(r)
-		for c, code := range s.at(0, r)[:s.c1-s.c0] {
-			binary.LittleEndian.PutUint16(dst[2*c:], lut[code])
+		dst, data, scb := s.out1(r), s.at(0, r), numF32.at(s.at(1, r), 0)
+		for c := range s.c1 - s.c0 {
+			putBF16(dst, c, k.value(int8(data[c]), scb))
 		}
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 
 func (k hqq) kernel() kernel        { return fastHQQ{k, best} }
 func (k pairedRows) kernel() kernel { return fastPairedRows{k, best} }
+func (k bnb8) kernel() kernel       { return fastBnb8{k, best} }
+func (k bitnet) kernel() kernel     { return fastBitnet{k, best} }
 
 // fastHQQ makes a byte of every code and decodes whole rows as groups; where every column has its own scale, one by one.
 type fastHQQ struct {
@@ -112,6 +114,52 @@ func (k fastPairedRows) decode(s *strip) error {
 		shiftBytes(codes, s.in[0][s.c0:s.c1], int(4*((s.row+int64(r))%2)), 15, 8)
 		k.scale.read(row.scales, s.at(1, r)[int64(first)*k.scale.size():])
 		row.decode(s.out1(r), codes, 0, s.c0, s.c1)
+	}
+	return nil
+}
+
+// fastBnb8 decodes through a table of all codes under the row's scale.
+type fastBnb8 struct {
+	bnb8
+	v *vectors
+}
+
+func (k fastBnb8) decode(s *strip) error {
+	if s.c1-s.c0 < lutMinimum {
+		return refBnb8{k.bnb8}.decode(s)
+	}
+	table := new(byteTable)
+	for r := range s.rows {
+		scb := numF32.at(s.at(1, r), 0)
+		for i := range table.lut {
+			table.lut[i] = bf16(k.value(int8(i), scb))
+		}
+		if k.v != nil {
+			table.planes()
+		}
+		table.lookup(k.v, s.out1(r), s.at(0, r)[:s.c1-s.c0])
+	}
+	return nil
+}
+
+// fastBitnet decodes whole bytes through a table, although each has codes of four rows.
+type fastBitnet struct {
+	bitnet
+	v *vectors
+}
+
+func (k fastBitnet) decode(s *strip) error {
+	scale, table := k.scale.at(s.in[1], 0), new(byteTable)
+	var results [4]uint16
+	for code := range results {
+		results[code] = bf16(k.value(byte(code), scale))
+	}
+	for i := range table.lut {
+		table.lut[i] = results[i>>k.shift&3]
+	}
+	table.planes()
+	for r := range s.rows {
+		table.lookup(k.v, s.out1(r), s.at(0, r)[:s.c1-s.c0])
 	}
 	return nil
 }

@@ -80,28 +80,21 @@ func (k castF16) decode(s *strip) error {
 type castF8 struct {
 	codes *[256]float32
 	v     *vectors
-	lut   *[256]uint16
-	bytes *[512]byte // the same as the vectors want it
+	table *byteTable
 }
 
 func newCastF8(codes *[256]float32, v *vectors) castF8 {
-	k := castF8{codes, v, new([256]uint16), new([512]byte)}
+	k := castF8{codes, v, new(byteTable)}
 	for i, v := range codes {
-		k.lut[i] = bf16(v)
-		k.bytes[i], k.bytes[256+i] = byte(k.lut[i]), byte(k.lut[i]>>8)
+		k.table.lut[i] = bf16(v)
 	}
+	k.table.planes()
 	return k
 }
 
 func (k castF8) decode(s *strip) error {
-	n := s.c1 - s.c0
 	for r := range s.rows {
-		dst, src := s.out1(r), s.at(0, r)[:n]
-		if k.v != nil && k.v.lookupTables != nil {
-			k.v.lookupTables(&dst[0], &src[0], k.bytes, n, 1)
-		} else {
-			lookup8(dst, src, k.lut)
-		}
+		k.table.lookup(k.v, s.out1(r), s.at(0, r)[:s.c1-s.c0])
 	}
 	return nil
 }

@@ -30,6 +30,10 @@ func reference(k kernel) kernel {
 		return refHQQ{k.hqq}
 	case fastPairedRows:
 		return refPairedRows{k.pairedRows}
+	case fastBnb8:
+		return refBnb8{k.bnb8}
+	case fastBitnet:
+		return refBitnet{k.bitnet}
 	case castF32:
 		return refCast{castKinds["F32"]}
 	case castF16:
@@ -59,6 +63,10 @@ func at(k kernel, v *vectors) (kernel, bool) {
 		return fastHQQ{k.hqq, v}, true
 	case fastPairedRows:
 		return fastPairedRows{k.pairedRows, v}, true
+	case fastBnb8:
+		return fastBnb8{k.bnb8, v}, true
+	case fastBitnet:
+		return fastBitnet{k.bitnet, v}, true
 	case castF32:
 		return castF32{v}, true
 	case castF16:

@@ -11,6 +11,8 @@ func (k gptq) kernel() colKernel     { return refGPTQ{k} }
 func (k bnb4) kernel() kernel        { return refBnb4{k} }
 func (k hqq) kernel() kernel         { return refHQQ{k} }
 func (k pairedRows) kernel() kernel  { return refPairedRows{k} }
+func (k bnb8) kernel() kernel        { return refBnb8{k} }
+func (k bitnet) kernel() kernel      { return refBitnet{k} }
 
 // blockKernel is the assembly for a rule and block size: there is none.
 func blockKernel(Rule, int64) *blockVectors { return nil }

@@ -22,6 +22,29 @@ func lookup8(dst, src []byte, lut *[256]uint16) {
 	}
 }
 
+// byteTable has a result for every byte, also as the vectors want it.
+type byteTable struct {
+	lut   [256]uint16
+	bytes [512]byte
+}
+
+// planes makes bytes out of lut.
+func (t *byteTable) planes() {
+	for i, v := range t.lut {
+		t.bytes[i], t.bytes[256+i] = byte(v), byte(v>>8)
+	}
+}
+
+// lookup replaces every byte of src by its result.
+func (t *byteTable) lookup(v *vectors, dst, src []byte) {
+	if v == nil || v.lookupTables == nil {
+		lookup8(dst, src, &t.lut)
+		return
+	}
+	_ = dst[2*len(src)-1]
+	v.lookupTables(&dst[0], &src[0], &t.bytes, len(src), 1)
+}
+
 // lookup4 replaces nibbles by their table entries until dst is full.
 func lookup4(dst, src []byte, lut *[16]uint16, highFirst bool) {
 	for len(dst) >= 32 && len(src) >= 8 {
