@@ -3,11 +3,28 @@ package release
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strconv"
 )
 
 // maxIndex bounds an index file. That of Qwen3.8-Max FP8 has 28.7 MB.
 const maxIndex = 256 << 20
+
+// content is what an index or the headers say, in short: equal ones say the same, but for one in 2^64.
+type content struct {
+	seed    maphash.Seed // of the hashes, which nobody can know before
+	tensors int
+	sum     uint64 // of the hashes of tensor and shard, in any order
+	size    int64  // total_size, -1 if it is not known
+}
+
+func (c *content) hash(name string) uint64 { return maphash.String(c.seed, name) }
+
+// add takes in a tensor in a shard.
+func (c *content) add(tensor, shard uint64) {
+	c.tensors++
+	c.sum += maphash.Comparable(c.seed, [2]uint64{tensor, shard})
+}
 
 // scanIndex reads a *.safetensors.index.json and calls each for every entry of weight_map; the arguments are valid only during the
 // call. totalSize is metadata.total_size, -1 if that is not a plain whole number.

@@ -22,7 +22,7 @@ const parallel = 16
 // [Release.Facts].
 func Open(ctx context.Context, l *sources.Listing, r Reader) (*Release, error) {
 	rel := &Release{Listing: l, Index: chooseIndex(l), reader: r}
-	indexText, err := rel.headers(ctx)
+	said, err := rel.headers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +35,8 @@ func Open(ctx context.Context, l *sources.Listing, r Reader) (*Release, error) {
 	}
 	var work sync.WaitGroup
 	var odd []string
-	if indexText != nil {
-		work.Go(func() { odd, err = rel.compareIndex(indexText) })
+	if rel.Index != "" {
+		work.Go(func() { odd, err = rel.compareIndex(ctx, said) })
 	}
 	rel.classify()
 	work.Wait()
@@ -48,14 +48,14 @@ func Open(ctx context.Context, l *sources.Listing, r Reader) (*Release, error) {
 }
 
 // headers chooses the weight set and fetches its headers. It begins, while the index is read, with those that the index most likely
-// names. It returns the index's text, nil if there is no index.
-func (rel *Release) headers(ctx context.Context) (text []byte, err error) {
+// names. It returns what the index says, nil if there is none.
+func (rel *Release) headers(ctx context.Context) (said *content, err error) {
 	likely := shardsOf(rel.Listing, likelySet(rel.Listing, rel.Index))
 	earlyCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	early := make(chan error, 1)
 	go func() { early <- fetchHeaders(earlyCtx, rel.reader, likely) }()
-	text, err = rel.choose(ctx)
+	said, err = rel.choose(ctx)
 	found := err == nil && slices.EqualFunc(likely, rel.Shards, func(a, b Shard) bool { return a.File == b.File })
 	if !found {
 		cancel()
@@ -79,19 +79,23 @@ func (rel *Release) headers(ctx context.Context) (text []byte, err error) {
 		}
 	}
 	rel.Notes = append(rel.Notes, odd.list("headers")...)
-	return text, nil
+	return said, nil
 }
 
-// choose sets Shards (without headers) and LeftOut. It returns the index's text, nil if there is no index.
-func (rel *Release) choose(ctx context.Context) (text []byte, err error) {
+// choose sets Shards (without headers) and LeftOut. It returns what the index says, nil if there is none.
+func (rel *Release) choose(ctx context.Context) (said *content, err error) {
 	var set []int
 	var reasons map[int]string
 	l := rel.Listing
 	if rel.Index != "" {
-		if text, err = rel.reader.ReadFile(ctx, rel.Index, maxIndex); err != nil {
-			return nil, fmt.Errorf("reading the index: %w", err)
+		text, err := rel.readIndex(ctx)
+		if err != nil {
+			return nil, err
 		}
-		set, err = indexedSet(l, rel.Index, text)
+		set, said, err = indexedSet(l, rel.Index, text)
+		if err != nil {
+			return nil, err
+		}
 	} else {
 		set, reasons, err = rootSet(l)
 	}
@@ -100,6 +104,14 @@ func (rel *Release) choose(ctx context.Context) (text []byte, err error) {
 	}
 	rel.LeftOut = others(l, set, reasons, rel.Index)
 	rel.Shards = shardsOf(l, set)
+	return said, nil
+}
+
+func (rel *Release) readIndex(ctx context.Context) ([]byte, error) {
+	text, err := rel.reader.ReadFile(ctx, rel.Index, maxIndex)
+	if err != nil {
+		return nil, fmt.Errorf("reading the index: %w", err)
+	}
 	return text, nil
 }
 
@@ -166,9 +178,31 @@ func malformed(err error) bool {
 	return false
 }
 
-// compareIndex notes where index and headers disagree; the headers are right. An index that names a tensor twice is an error.
-// It changes nothing.
-func (rel *Release) compareIndex(text []byte) (odd []string, err error) {
+// compareIndex notes where headers disagree with what the index says; the headers are right. An index that names a tensor twice is an
+// error. It changes nothing. The index, which is long, is read again only if there is something to note.
+func (rel *Release) compareIndex(ctx context.Context, said *content) (odd []string, err error) {
+	has := content{seed: said.seed}
+	for _, s := range rel.Shards {
+		shard := has.hash(s.Path)
+		for i := range s.Header.Len() {
+			has.add(has.hash(s.Header.Name(i)), shard)
+		}
+	}
+	if has.size = rel.Bytes(); said.size < 0 {
+		has.size = said.size
+	}
+	if has == *said {
+		return nil, nil
+	}
+	text, err := rel.readIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return rel.differences(text)
+}
+
+// differences notes where the index and the headers disagree.
+func (rel *Release) differences(text []byte) (odd []string, err error) {
 	shardOf := map[string]int32{}
 	for i, s := range rel.Shards {
 		shardOf[s.Path] = int32(i)

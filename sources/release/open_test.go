@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"weightfs/sources"
 )
 
@@ -160,6 +162,61 @@ func TestIndexDisagrees(t *testing.T) {
 	if _, ok := rel.Lookup("gone"); ok {
 		t.Error("a tensor that only the index has was found")
 	}
+}
+
+// TestIndexInShort: what an index says is compared in short, and in full, which asks for it again, exactly if there is something to note.
+func TestIndexInShort(t *testing.T) {
+	const index = "model" + indexExt
+	shards := []string{"a.safetensors", "b.safetensors"}
+	rapid.Check(t, func(rt *rapid.T) {
+		f := newFake()
+		names := []string{"x", "y", "z", "x.y", "\u00e9"}
+		var in [2][]ten
+		var right []string // the entries of an index that is right
+		for _, n := range names {
+			k := rapid.IntRange(0, 1).Draw(rt, "shard")
+			in[k] = append(in[k], bf16(n, 2))
+			right = append(right, fmt.Sprintf("%q: %q", n, shards[k]))
+		}
+		for k, s := range shards {
+			f.shard(t, s, append(in[k], bf16("of "+s, 1))...)
+			right = append(right, fmt.Sprintf("%q: %q", "of "+s, s))
+		}
+		entries := rapid.Permutation(right).Draw(rt, "entries")
+		for range rapid.IntRange(0, 2).Draw(rt, "changes") {
+			at := rapid.IntRange(0, len(entries)-1).Draw(rt, "at")
+			name, shard := rapid.SampledFrom(append(names, "gone")).Draw(rt, "name"), rapid.SampledFrom(shards).Draw(rt, "shard")
+			entries[at] = fmt.Sprintf("%q: %q", name, shard)
+		}
+		size := rapid.SampledFrom([]string{"", `"total_size": 24`, `"total_size": 25`}).Draw(rt, "size")
+		text := `{"metadata": {` + size + `}, "weight_map": {` + strings.Join(entries, ", ") + `}}`
+		rel, err := Open(t.Context(), f.file(index, text).listing(), f)
+		keys, twice := map[string]bool{}, false
+		for _, e := range entries {
+			key, _, _ := strings.Cut(e, ": ")
+			twice = twice || keys[key] && key != `"gone"`
+			keys[key] = true
+		}
+		if twice || err != nil {
+			if !twice || !errors.Is(err, ErrBadRelease) {
+				rt.Fatalf("%s: error %v", text, err)
+			}
+			return
+		}
+		want, err := rel.differences([]byte(text))
+		if err != nil || !slices.Equal(rel.Notes, want) {
+			rt.Fatalf("%s: notes %q, want %q, error %v", text, rel.Notes, want, err)
+		}
+		asked := 0
+		for _, what := range f.asked {
+			if what == "file "+index {
+				asked++
+			}
+		}
+		if again := len(want) > 0; again != (asked == 2) {
+			rt.Fatalf("%s: asked for the index %d times, %d notes", text, asked, len(want))
+		}
+	})
 }
 
 // TestManyNotes bounds what a long disagreement writes.

@@ -2,6 +2,7 @@ package release
 
 import (
 	"fmt"
+	"hash/maphash"
 	"path"
 	"regexp"
 	"slices"
@@ -50,14 +51,20 @@ func chooseIndex(l *sources.Listing) string {
 func consolidated(p string) bool { return strings.HasPrefix(p, "consolidated") }
 
 // indexedSet is the positions in the listing of the shards that an index names, sorted by path. A shard's name is a path of the
-// listing, as it stands.
-func indexedSet(l *sources.Listing, index string, text []byte) ([]int, error) {
-	named := map[string]bool{}
-	_, err := scanIndex(text, func(tensor, shard []byte) error {
-		if named[string(shard)] {
+// listing, as it stands. said is what the index says, in short.
+func indexedSet(l *sources.Listing, index string, text []byte) (set []int, said *content, err error) {
+	said = &content{seed: maphash.MakeSeed()}
+	named := map[string]uint64{} // to their hashes
+	said.size, err = scanIndex(text, func(tensor, shard []byte) error {
+		hash, known := named[string(shard)]
+		if !known {
+			hash = said.hash(string(shard))
+			named[string(shard)] = hash
+		}
+		said.add(maphash.Bytes(said.seed, tensor), hash)
+		if known {
 			return nil
 		}
-		named[string(shard)] = true
 		s := string(shard)
 		if !strings.HasSuffix(s, shardExt) {
 			return fmt.Errorf("tensor %s is said to be in %s, which is not the name of a safetensors file", quoted(string(tensor)), quoted(s))
@@ -68,18 +75,17 @@ func indexedSet(l *sources.Listing, index string, text []byte) ([]int, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: index %s: %w", ErrBadRelease, index, err)
+		return nil, nil, fmt.Errorf("%w: index %s: %w", ErrBadRelease, index, err)
 	}
-	var set []int
 	for i, e := range l.Files {
-		if named[e.Path] {
+		if _, ok := named[e.Path]; ok {
 			set = append(set, i)
 		}
 	}
 	if len(set) == 0 {
-		return nil, fmt.Errorf("%w: index %s names no shard", ErrBadRelease, index)
+		return nil, nil, fmt.Errorf("%w: index %s names no shard", ErrBadRelease, index)
 	}
-	return set, nil
+	return set, said, nil
 }
 
 // likelySet is the positions of the shards that an index of that path names in nearly every release, sorted: the numbered ones beside it with
