@@ -218,8 +218,13 @@ func (k *fastGPTQ) scattered(dst []byte, row *codeRow, groups []int32, lut []uin
 		row.fill(g)
 		copy(lut[g<<k.bits:][:1<<k.bits], row.table[:])
 	}
-	groups, dst = groups[:len(codes)], dst[:2*len(codes)]
+	groups, bits := groups[:len(codes)], k.bits
+	for len(codes) >= 4 && len(groups) >= 4 && len(dst) >= 8 {
+		at := func(i int) uint64 { return uint64(lut[uint32(groups[i])<<bits|uint32(codes[i])]) }
+		binary.LittleEndian.PutUint64(dst, at(0)|at(1)<<16|at(2)<<32|at(3)<<48)
+		codes, groups, dst = codes[4:], groups[4:], dst[8:]
+	}
 	for i, code := range codes {
-		binary.LittleEndian.PutUint16(dst[2*i:], lut[int(groups[i])<<k.bits|int(code)])
+		binary.LittleEndian.PutUint16(dst[2*i:], lut[uint32(groups[i])<<bits|uint32(code)])
 	}
 }
