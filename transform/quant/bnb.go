@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
-// Suffixes of bitsandbytes' 4-bit tensors.
+// Suffixes of bitsandbytes' 4-bit tensors; a fused parameter has them without "weight.".
 const (
 	bnbAbsmax       = "weight.absmax"
 	bnbMap          = "weight.quant_map"
@@ -20,14 +21,22 @@ const (
 // bnb4Format is bitsandbytes' NF4 and FP4: the weight flat, two codes a byte, the high nibble first, one absmax for a block of codes. The absmaxes
 // themselves may be quantized ("nested"). The shape is in a JSON tensor.
 func bnb4Format() format {
-	return format{
+	f := format{
 		name:  "bitsandbytes-4bit",
-		data:  []string{"weight"},
+		data:  []string{"weight", ""},
 		sides: []string{bnbAbsmax, bnbMap, bnbNestedAbsmax, bnbNestedMap, bnbStateNF4, bnbStateFP4},
 		facts: []string{bnbStateNF4, bnbStateFP4},
 		match: matchBnb4,
 	}
+	for _, s := range f.sides {
+		f.sides = append(f.sides, bnbFused(s))
+	}
+	f.facts = append(f.facts, bnbFused(bnbStateNF4), bnbFused(bnbStateFP4))
+	return f
 }
+
+// bnbFused is a suffix as a fused parameter has it.
+func bnbFused(suffix string) string { return strings.TrimPrefix(suffix, "weight.") }
 
 // bnbState is the content of the quant_state tensor.
 type bnbState struct {
@@ -63,10 +72,15 @@ func valuesOf(bits ...uint32) *[16]float32 {
 }
 
 func matchBnb4(m *matcher) (*Match, error) {
-	side, ok := m.first(bnbStateNF4, bnbStateFP4)
+	data, suffix := "weight", func(s string) string { return s }
+	if m.has("") {
+		data, suffix = "", bnbFused
+	}
+	absmax, nestedAbsmax, nestedMap := suffix(bnbAbsmax), suffix(bnbNestedAbsmax), suffix(bnbNestedMap)
+	side, ok := m.first(suffix(bnbStateNF4), suffix(bnbStateFP4))
 	if !ok {
-		if m.has(bnbAbsmax) {
-			return m.refuse(bnbAbsmax, "without a quant_state")
+		if m.has(absmax) && m.has(data) {
+			return m.refuse(absmax, "without a quant_state")
 		}
 		return nil, nil
 	}
@@ -83,24 +97,24 @@ func matchBnb4(m *matcher) (*Match, error) {
 		return m.refuse(side, "shape %v is empty or too large", st.Shape)
 	case st.BlockSize < 2 || st.BlockSize > 1<<16 || st.BlockSize%2 != 0:
 		return m.refuse(side, "blocksize %d is unknown", st.BlockSize)
-	case m.bytes("weight") != ceilDiv(n, 2):
-		return m.refuse("weight", "%d bytes for %d codes", m.bytes("weight"), n)
+	case m.bytes(data) != ceilDiv(n, 2):
+		return m.refuse(data, "%d bytes for %d codes", m.bytes(data), n)
 	}
 	blocks := ceilDiv(n, st.BlockSize)
 	in := min(n, st.BlockSize)
-	data := rowInput{rowBytes: ceilDiv(in, 2), perExpert: blocks, num: 1, den: 1, size: ceilDiv(n, 2), unitBytes: 1}
-	c := &rowCodec{experts: 1, out: blocks, in: in, size: 2 * n, unit: 2, inputs: []rowInput{data}}
-	inputs := []string{"weight", bnbAbsmax}
-	if m.has(bnbNestedAbsmax) || m.is(bnbAbsmax, "U8") {
-		if reason := m.nested(&st, blocks); reason != "" {
-			return m.refuse(bnbNestedAbsmax, "%s", reason)
+	codes := rowInput{rowBytes: ceilDiv(in, 2), perExpert: blocks, num: 1, den: 1, size: ceilDiv(n, 2), unitBytes: 1}
+	c := &rowCodec{experts: 1, out: blocks, in: in, size: 2 * n, unit: 2, inputs: []rowInput{codes}}
+	inputs := []string{data, absmax}
+	if m.has(nestedAbsmax) || m.is(absmax, "U8") {
+		if reason := m.nested(&st, blocks, absmax, nestedAbsmax, nestedMap); reason != "" {
+			return m.refuse(nestedAbsmax, "%s", reason)
 		}
 		k.nested, k.offset = true, float32(*st.NestedOffset)
-		inputs = append(inputs, bnbNestedAbsmax, bnbNestedMap)
+		inputs = append(inputs, nestedAbsmax, nestedMap)
 		c.inputs = append(c.inputs, rowData(1, 1, blocks, 0),
 			rowInput{rowBytes: 4, perExpert: 1, num: 1, den: st.NestedBlockSize, size: 4 * ceilDiv(blocks, st.NestedBlockSize)}, wholeInput(4*256))
-	} else if !m.is(bnbAbsmax, "F32") || m.bytes(bnbAbsmax) != 4*blocks {
-		return m.refuse(bnbAbsmax, "missing, or not F32 with %d blocks: %s%v", blocks, m.tensor(bnbAbsmax).DType, m.tensor(bnbAbsmax).Shape)
+	} else if !m.is(absmax, "F32") || m.bytes(absmax) != 4*blocks {
+		return m.refuse(absmax, "missing, or not F32 with %d blocks: %s%v", blocks, m.tensor(absmax).DType, m.tensor(absmax).Shape)
 	} else {
 		c.inputs = append(c.inputs, rowData(4, 1, blocks, 0))
 	}
@@ -110,15 +124,15 @@ func matchBnb4(m *matcher) (*Match, error) {
 }
 
 // nested says what is wrong with the tensors of quantized absmaxes, "" if nothing is.
-func (m *matcher) nested(st *bnbState, blocks int64) string {
+func (m *matcher) nested(st *bnbState, blocks int64, absmax, nestedAbsmax, nestedMap string) string {
 	switch {
 	case st.NestedOffset == nil || st.NestedBlockSize < 1 || st.NestedBlockSize > 1<<16:
 		return fmt.Sprintf("nested_offset is missing or nested_blocksize %d impossible", st.NestedBlockSize)
-	case m.bytes(bnbAbsmax) != blocks || !m.is(bnbAbsmax, "U8"):
+	case m.bytes(absmax) != blocks || !m.is(absmax, "U8"):
 		return fmt.Sprintf("absmax is not U8 with %d blocks", blocks)
-	case !m.is(bnbNestedAbsmax, "F32") || m.bytes(bnbNestedAbsmax) != 4*ceilDiv(blocks, st.NestedBlockSize):
+	case !m.is(nestedAbsmax, "F32") || m.bytes(nestedAbsmax) != 4*ceilDiv(blocks, st.NestedBlockSize):
 		return "nested_absmax is not F32 with one value for each of its blocks"
-	case !m.is(bnbNestedMap, "F32") || m.bytes(bnbNestedMap) != 4*256:
+	case !m.is(nestedMap, "F32") || m.bytes(nestedMap) != 4*256:
 		return "nested_quant_map is not F32[256]"
 	}
 	return ""

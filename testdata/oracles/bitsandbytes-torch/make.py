@@ -14,6 +14,7 @@ import bitsandbytes
 import numpy as np
 import torch
 from bitsandbytes import functional
+from bitsandbytes.nn.parametrize import replace_parameter_4bit
 from record import codes, rng, scales, write
 
 release, expected, ulps = {}, {}, {}
@@ -38,6 +39,14 @@ for kind in ("nf4", "fp4"):
         four(f"{word}.f16", (6, 128), kind, 64, nested, torch.float16)
     four(f"{kind}.storage", (6, 128), kind, 64, False, storage=torch.bfloat16)
 four("nf4.many", (300, 64), "nf4", 64, True)
+
+for nested in (False, True):  # fused parameters, as its parametrization stores them
+    experts = torch.nn.Module()
+    experts.gate_up_proj = torch.nn.Parameter(torch.from_numpy((rng.standard_normal((3, 10, 20)) * 0.03).astype(np.float32)).to(torch.bfloat16), requires_grad=False)
+    replace_parameter_4bit(experts, "gate_up_proj", compress_statistics=nested, quant_type="nf4", blocksize=64)
+    prefix = "nested.experts." if nested else "plain.experts."
+    release.update({prefix + k: v.clone() for k, v in experts.state_dict().items()})
+    expected[f"{prefix}gate_up_proj"] = experts.gate_up_proj
 
 for name, shape in (("int8.matrix", (12, 100)), ("int8.row", (1, 256)), ("int8.column", (256, 1))):
     w, s = codes(shape).view(torch.int8), scales(shape[:1])
