@@ -211,7 +211,7 @@ func (rel *Release) differences(text []byte) (odd []string, err error) {
 	seen := make([]bool, rel.Len())
 	size, err := scanIndex(text, func(tensor, shard []byte) error {
 		said, known := shardOf[string(shard)]
-		ref, ok := rel.indexed(said, known, tensor)
+		ref, ok := rel.Lookup(string(tensor))
 		if !ok {
 			missing.add("index %s names tensor %s in shard %s, whose header does not have it", rel.Index, quoted(string(tensor)), quoted(string(shard)))
 			return nil
@@ -243,16 +243,6 @@ func (rel *Release) differences(text []byte) (odd []string, err error) {
 		odd = append(odd, fmt.Sprintf("index %s says total_size %d, the tensors have %d bytes", rel.Index, size, rel.Bytes()))
 	}
 	return odd, nil
-}
-
-// indexed finds a tensor that an index names: in the shard where the index has it, whose names are few, else in any.
-func (rel *Release) indexed(shard int32, known bool, tensor []byte) (Ref, bool) {
-	if known {
-		if k, ok := rel.Shards[shard].Header.Find(tensor); ok {
-			return Ref{shard, int32(k)}, true
-		}
-	}
-	return rel.Lookup(string(tensor))
 }
 
 // config reads config.json (params.json where there is none) and the quantization side files. A malformed one is noted; only a

@@ -1,13 +1,8 @@
 package safetensors
 
-import (
-	"hash/maphash"
-	"maps"
-	"math/bits"
-)
+import "maps"
 
-// Header is the index of one file. It is immutable, compact (16 bytes a tensor, the name, and 6 bytes of name index) and safe for
-// parallel use.
+// Header is the index of one file. It is immutable, compact (16 bytes a tensor and the name) and safe for parallel use.
 type Header struct {
 	fileSize  int64
 	dataStart int64
@@ -26,9 +21,6 @@ type Header struct {
 	unknown []string
 	dims    []int64
 	shapeAt []uint32
-	// slots is the name index: open addressing with linear probing, 0 is free, else a tensor's number + 1.
-	slots []uint32
-	seed  maphash.Seed
 }
 
 const (
@@ -68,27 +60,6 @@ func (h *Header) Bytes(i int) int64 { return int64(h.begins[i+1] - h.begins[i]) 
 func (h *Header) Kind(i int) uint32 { return h.kinds[i] }
 
 func (h *Header) name(i int) string { return h.names[h.nameAt[i]:h.nameAt[i+1]] }
-
-// Find is the number of the tensor of that name.
-func (h *Header) Find(name []byte) (int, bool) {
-	if len(h.slots) == 0 {
-		return 0, false
-	}
-	s := h.slot(name)
-	return int(h.slots[s]) - 1, h.slots[s] != 0
-}
-
-// slot is where name stands in the name index, or the free slot where it would.
-func (h *Header) slot(name []byte) uint64 {
-	n := uint64(len(h.slots))
-	s, _ := bits.Mul64(maphash.Bytes(h.seed, name), n)
-	for h.slots[s] != 0 && h.name(int(h.slots[s])-1) != string(name) {
-		if s++; s == n {
-			s = 0
-		}
-	}
-	return s
-}
 
 // DataStart is 8+N: where the data section begins in the file.
 func (h *Header) DataStart() int64 { return h.dataStart }

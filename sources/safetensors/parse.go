@@ -88,6 +88,7 @@ func (x *Parser) Parse(head []byte, fileSize int64) (*Header, error) {
 // reset makes p ready for a JSON; of what was there it keeps memory that no Header has.
 func (p *parser) reset(b []byte) {
 	if p.shapes == nil {
+		p.seed = maphash.MakeSeed()
 		p.shapes, p.dtypes = map[string]uint32{}, map[string]uint32{}
 	}
 	clear(p.shapes)
@@ -96,6 +97,7 @@ func (p *parser) reset(b []byte) {
 		scanner: scanner{b: b, buf: p.buf},
 		entries: slices.Grow(p.entries[:0], len(b)/128+1), names: slices.Grow(p.names[:0], len(b)/2),
 		dims: p.dims[:0], shapeAt: p.shapeAt[:0], shapes: p.shapes, dtypes: p.dtypes,
+		slots: p.slots, seed: p.seed,
 	}
 }
 
@@ -118,6 +120,10 @@ type parser struct {
 	shapes   map[string]uint32 // text of a shape -> its number
 	dtypes   map[string]uint32 // name of a dtype -> its number
 	unknown  []string
+
+	// slots is a table of the names: open addressing with linear probing, 0 is free, else an entry's number + 1.
+	slots []uint32
+	seed  maphash.Seed
 
 	ignored      int    // unknown fields of tensors
 	firstIgnored string // the first one, for people
@@ -403,7 +409,7 @@ func (p *parser) build(h *Header) error {
 	h.metadata, h.unknown = p.metadata, p.unknown
 	h.dims, h.shapeAt = slices.Clone(p.dims), slices.Clone(p.shapeAt)
 	p.keepNames(h, sorted)
-	if err := p.index(h); err != nil {
+	if err := p.distinct(); err != nil {
 		return err
 	}
 	if err := p.validate(h); err != nil {
@@ -431,17 +437,20 @@ func (p *parser) keepNames(h *Header, sorted bool) {
 	h.names = names.String()
 }
 
-// index builds the name index and refuses a name that occurs twice.
-func (p *parser) index(h *Header) error {
-	n := len(p.entries)
-	h.seed = maphash.MakeSeed()
-	h.slots = make([]uint32, n+n/2+min(n, 1))
+// distinct refuses a name that occurs twice.
+func (p *parser) distinct() error {
+	n := uint64(len(p.entries) + len(p.entries)/2 + 1)
+	p.slots = slices.Grow(p.slots[:0], int(n))[:n]
+	clear(p.slots)
 	for i, e := range p.entries {
-		s := h.slot(p.name(e))
-		if h.slots[s] != 0 {
-			return fmt.Errorf("%w: tensor %q", ErrDuplicate, h.name(i))
+		name := p.name(e)
+		s, _ := bits.Mul64(maphash.Bytes(p.seed, name), n)
+		for ; p.slots[s] != 0; s = (s + 1) % n {
+			if bytes.Equal(p.name(p.entries[p.slots[s]-1]), name) {
+				return fmt.Errorf("%w: tensor %q", ErrDuplicate, name)
+			}
 		}
-		h.slots[s] = uint32(i) + 1
+		p.slots[s] = uint32(i) + 1
 	}
 	return nil
 }
