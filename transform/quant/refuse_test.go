@@ -111,6 +111,23 @@ func TestNotQuantized(t *testing.T) {
 	}
 }
 
+// TestTorchAOParameters: parts of parameters that are no weights are refused, not passed on; those of plain tensors stay.
+func TestTorchAOParameters(t *testing.T) {
+	metadata := map[string]string{"tensor_names": `["e.gate_up_proj", "e._bias_of_x"]`, "e.gate_up_proj": `{"_type": "Int8Tensor"}`, "e._bias_of_x": `{"_type": "Tensor"}`}
+	for _, name := range []string{"e._gate_up_proj_qdata", "e._gate_up_proj_scale", "e._gate_up_proj_zero_point"} {
+		module, suffix := Split(name)
+		g := Group{Module: module, Tensors: map[string]Tensor{suffix: {Name: name, DType: "I8", Shape: []int64{2, 4, 8}}}, Metadata: metadata}
+		var refused *Refused
+		if m, err := Recognise(g); m != nil || !errors.As(err, &refused) || refused.Tensor != name || !strings.Contains(refused.Reason, "e.gate_up_proj") {
+			t.Errorf("%s: match %+v, error %v", name, m, err)
+		}
+	}
+	g := Group{Module: "e._bias_of_x", Tensors: map[string]Tensor{"": {Name: "e._bias_of_x", DType: "F32", Shape: []int64{8}}}, Metadata: metadata}
+	if m, err := Recognise(g); m != nil || err != nil {
+		t.Errorf("a plain tensor: match %+v, error %v", m, err)
+	}
+}
+
 // TestGPTQEmbeddings: what GPTQModel packs along the vocabulary is refused, not turned.
 func TestGPTQEmbeddings(t *testing.T) {
 	g := shapes(map[string]string{"qweight": "I32 8 64", "qzeros": "I32 1 8", "scales": "F16 1 64"}, Config{Method: "gptq"})

@@ -97,6 +97,11 @@ func matchLeftover(m *matcher) (*Match, error) {
 			}
 		}
 	}
+	for _, t := range m.group.Tensors {
+		if p := aoParameter(m.group.Metadata, t.Name); p != "" {
+			return nil, &Refused{Tensor: t.Name, Format: "torchao", Reason: "it is a part of " + p + ", and only parameters called weight are decoded"}
+		}
+	}
 	data, ok := m.first("weight", "")
 	integer := ok && m.is(data, "U8", "I8", "U32", "I32", "I16", "U16", "F4") && len(m.tensor(data).Shape) >= 2
 	side, packed := m.first(packedOnly...)

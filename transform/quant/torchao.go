@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Suffixes of torchao's flattened tensors for a parameter called weight.
@@ -63,6 +64,23 @@ func matchTorchAO(m *matcher) (*Match, error) {
 		match.Warnings = []string{"_weight_act_pre_scale is kept: activations are multiplied by it"}
 	}
 	return match, nil
+}
+
+// aoParameter is the parameter that a tensor is a flattened part of, by the file's metadata (experts.gate_up_proj of experts._gate_up_proj_qdata); "" if it
+// is none.
+func aoParameter(metadata map[string]string, name string) string {
+	i := strings.LastIndex(name, "._")
+	if i < 0 || metadata["tensor_names"] == "" {
+		return ""
+	}
+	module, part := name[:i], name[i+2:]
+	for j := range part {
+		parameter := module + "." + part[:j]
+		if kind := text(object([]byte(metadata[parameter])), "_type"); part[j] == '_' && kind != "" && kind != "Tensor" {
+			return parameter
+		}
+	}
+	return ""
 }
 
 func (m *matcher) torchAO(t *aoType) (*Match, error) {
