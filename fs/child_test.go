@@ -23,7 +23,7 @@ func operations() map[string]func(args []string) error {
 		"pread": childPread, "mmap": childMmap, "direct": childDirect, "sendfile": childSendfile, "eof": childEOF,
 		"write": childWrite, "parallel": childParallel, "stat": childStat, "list": childList, "errno": childErrno,
 		"hang": childHang, "serve": childServe, "copy": childCopy, "storm": childStorm, "fault": childFault, "hold": childHold,
-		"keep": childKeep, "comeandgo": childComeAndGo,
+		"keep": childKeep, "comeandgo": childComeAndGo, "posix": childPosix,
 		"unmount": func(args []string) error { return Unmount(args[0], false) },
 	}
 }

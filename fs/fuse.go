@@ -61,6 +61,7 @@ var (
 	_ fusefs.NodeOpener    = (*node)(nil)
 	_ fusefs.NodeReader    = (*node)(nil)
 	_ fusefs.NodeStatfser  = (*node)(nil)
+	_ fusefs.NodeLseeker   = (*node)(nil)
 )
 
 // options are the settings of a mount. Data in the page cache is kept over opens, names and attributes for ever: nothing ever changes.
@@ -202,6 +203,11 @@ func (d *door) attr(p *place, out *fuse.Attr) {
 	if t := p.time(); !t.IsZero() {
 		out.SetTimes(&t, &t, &t)
 	}
+}
+
+// Lseek is left to the kernel, which asks once: a file is data up to its end.
+func (n *node) Lseek(context.Context, fusefs.FileHandle, uint64, uint32) (uint64, syscall.Errno) {
+	return 0, syscall.ENOSYS
 }
 
 func (n *node) Getattr(_ context.Context, _ fusefs.FileHandle, out *fuse.AttrOut) syscall.Errno {
