@@ -459,6 +459,23 @@ func TestBusyMount(t *testing.T) {
 	m.Wait()
 }
 
+// TestMountBelow: a mount that stands below is named by who cannot unmount because of it.
+func TestMountBelow(t *testing.T) {
+	_, m := mounted(t, testConfig())
+	below := filepath.Join(m.Dir(), "sub/dir")
+	if out, err := exec.Command("mount", "-t", "tmpfs", "none", below).CombinedOutput(); err != nil {
+		t.Skipf("NOT RUN: mounting below a mount needs root: %s", out)
+	}
+	for _, err := range []error{m.Unmount(), Unmount(m.Dir(), false)} {
+		if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), below+" is mounted below it") {
+			t.Errorf("unmount: %v", err)
+		}
+	}
+	if out, err := exec.Command("umount", below).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // TestRefusedPlaces: mount points that cannot be used are refused with a reason.
 func TestRefusedPlaces(t *testing.T) {
 	f := newFS(t, testConfig())
