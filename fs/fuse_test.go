@@ -459,6 +459,36 @@ func TestBusyMount(t *testing.T) {
 	m.Wait()
 }
 
+// TestLeaveOther: a mount that somebody else took away leaves alone what is mounted in its place since.
+func TestLeaveOther(t *testing.T) {
+	needFUSE(t)
+	first, err := newFS(t, testConfig()).Mount(t.TempDir(), MountOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := hold(t, first, "open")
+	if err := Unmount(first.Dir(), true); err != nil {
+		t.Fatal(err)
+	}
+	second, err := newFS(t, testConfig()).Mount(first.Dir(), MountOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Leave(); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	if err := first.Detach(); err != nil {
+		t.Errorf("detach: %v", err)
+	}
+	child(t, "pread", second.Dir())
+	h.read()
+	h.close()
+	first.Wait()
+	if err := second.Unmount(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMountBelow: a mount that stands below is named by who cannot unmount because of it.
 func TestMountBelow(t *testing.T) {
 	_, m := mounted(t, testConfig())

@@ -183,6 +183,9 @@ func (m *Mount) Unmount() error {
 func (m *Mount) Leave() (elsewhere []string, err error) {
 	// A file that was closed a moment ago may still count as open.
 	for wait := 5 * time.Millisecond; ; wait *= 2 {
+		if !m.here() {
+			return nil, nil // somebody else took it away: who uses it still is served
+		}
 		err := unmount(m.dir, false)
 		if err == nil {
 			break
@@ -202,7 +205,21 @@ func (m *Mount) Leave() (elsewhere []string, err error) {
 }
 
 // Detach takes the mount out of the tree at once; those who use it are served until they end.
-func (m *Mount) Detach() error { return Unmount(m.dir, true) }
+func (m *Mount) Detach() error {
+	if !m.here() {
+		return nil
+	}
+	return Unmount(m.dir, true)
+}
+
+// here says whether the mount is still in its place: somebody else may have unmounted it, and another may stand there now.
+func (m *Mount) here() bool {
+	info, err := mountAt(m.dir)
+	if err != nil || m.minor == 0 {
+		return true // it cannot be known
+	}
+	return info != nil && uint32(info.Major) == m.major && uint32(info.Minor) == m.minor
+}
 
 // Unmount unmounts a weightfs mount of this or any other process, alive or dead; lazily, if it may be in use.
 func Unmount(dir string, lazy bool) error {
