@@ -19,8 +19,10 @@ func matchAWQ(m *matcher) (*Match, error) {
 		return nil, nil
 	}
 	c := &m.group.Config
-	if v := strings.ToLower(c.str("version")); v != "" && v != "gemm" {
-		return m.refuse("qweight", "AWQ version %q is packed in another way", v)
+	for _, key := range []string{"version", "checkpoint_format", "format"} { // AutoAWQ's word and GPTQModel's
+		if v := strings.ToLower(c.str(key)); v != "" && v != "gemm" {
+			return m.refuse("qweight", "AWQ version %q is packed in another way", v)
+		}
 	}
 	if c.Bits != 0 && c.Bits != 4 {
 		return m.refuse("qweight", "AWQ of %d bits is unknown", c.Bits)

@@ -120,6 +120,9 @@ type gptqLayout struct {
 // gptqLayout reads the names of the formats.
 func (c *Config) gptqLayout() (gptqLayout, error) {
 	format, packing := c.str("checkpoint_format"), c.str("packing_format")
+	if format == "" {
+		format = c.str("format")
+	}
 	usual, stream := []int{2, 3, 4, 8}, []int{2, 3, 4, 5, 6, 7, 8}
 	switch {
 	case strings.HasPrefix(packing, "auto_round:auto_gptq"):
