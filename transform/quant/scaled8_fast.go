@@ -2,6 +2,8 @@
 
 package quant
 
+import "slices"
+
 func (k scaled8) kernel() kernel { return fastScaled8{k, best} }
 
 // fastScaled8 decodes through tables built by the reference's arithmetic, one for each scale, wherever enough elements share the scale to pay for
@@ -27,8 +29,8 @@ const lutBlocks = 32
 type scaleTables struct {
 	v      *vectors
 	scale  []float32
-	lut    [][256]uint16
-	planes []planes // of those of which plain is set
+	lut    [][256]uint16 // made when there is a scale that needs it
+	planes []planes      // of those of which plain is set
 	plain  []bool
 	bytes  [][512]byte
 }
@@ -39,7 +41,7 @@ func (k fastScaled8) newTables(n int) *scaleTables {
 		t.bytes = make([][512]byte, n)
 		return t
 	}
-	t.lut, t.planes, t.plain, t.scale = make([][256]uint16, n), make([]planes, n), make([]bool, n), make([]float32, n)
+	t.planes, t.plain, t.scale = make([]planes, n), make([]bool, n), make([]float32, n)
 	return t
 }
 
@@ -82,7 +84,7 @@ func (k fastScaled8) decode(s *strip) error {
 
 // band decodes rows [r, r+rows), which share their scales, in runs of columns for which there are tables.
 func (k fastScaled8) band(s *strip, t *scaleTables, r, rows int) {
-	n := max(len(t.bytes), len(t.lut))
+	n := max(len(t.bytes), len(t.planes))
 	for c := s.c0; c < s.c1; {
 		first := c / k.bn
 		end := min(s.c1, (first+n)*k.bn)
@@ -103,9 +105,7 @@ func (t *scaleTables) run(dst, src []byte, c, bn int) {
 		t.apply(0, dst, src[:n])
 		dst, src, i = dst[2*n:], src[n:], 1
 	}
-	if n := len(src) / bn; n > 0 && t.bytes != nil {
-		_ = dst[2*n*bn-1]
-		t.v.lookupTables(&dst[0], &src[0], &t.bytes[i], bn, n)
+	if n := len(src) / bn; n > 0 && t.whole(i, n, bn, dst, src) {
 		dst, src, i = dst[2*n*bn:], src[n*bn:], i+n
 	}
 	for ; len(src) > 0; i++ {
@@ -113,6 +113,20 @@ func (t *scaleTables) run(dst, src []byte, c, bn int) {
 		t.apply(i, dst, src[:n])
 		dst, src = dst[2*n:], src[n:]
 	}
+}
+
+// whole decodes n whole blocks by tables from i on at once, if there are vectors for them all.
+func (t *scaleTables) whole(i, n, bn int, dst, src []byte) bool {
+	_ = dst[2*n*bn-1]
+	switch {
+	case t.bytes != nil:
+		t.v.lookupTables(&dst[0], &src[0], &t.bytes[i], bn, n)
+	case t.v != nil && bn%32 == 0 && !slices.Contains(t.plain[i:i+n], false):
+		t.v.lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes[i]), bn/32, n)
+	default:
+		return false
+	}
+	return true
 }
 
 // build makes table i for scale j of row r.
@@ -128,6 +142,9 @@ func (k fastScaled8) build(t *scaleTables, i int, s *strip, r, j int) {
 	}
 	t.scale[i] = scale
 	t.plain[i] = k.codes == e4m3Values && k.zero == numNone && plainE4M3(scale)
+	if t.lut == nil && (t.v == nil || !t.plain[i]) {
+		t.lut = make([][256]uint16, len(t.planes))
+	}
 	switch {
 	case t.plain[i]:
 		e4m3Planes(&t.planes[i], scale)
@@ -164,7 +181,7 @@ func (t *scaleTables) apply(i int, dst, src []byte) {
 	case t.v != nil && t.plain[i]:
 		if n >= 32 {
 			_ = dst[2*(n&^31)-1]
-			t.v.lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes[i]), n/32)
+			t.v.lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes[i]), n/32, 1)
 		}
 		for c := n &^ 31; c < n; c++ {
 			putBF16(dst, c, e4m3Values[src[c]]*t.scale[i])

@@ -65,11 +65,11 @@ func castSingles(dst *byte, src *byte, n int)
 //go:noescape
 func castHalves(dst *byte, src *byte, n int)
 
-// lookupE4M3 decodes n times 32 E4M3 codes through one table. A table has, in 16 low and 16 high bytes,
+// lookupE4M3 decodes blocks times n times 32 E4M3 codes, each block through a table of its own. A table has, in 16 low and 16 high bytes,
 // the results of the 8 mantissas as if at exponent 0 with a leading one, then those of the 8 codes of exponent 0.
 //
 //go:noescape
-func lookupE4M3(dst *byte, src *byte, table *[32]byte, n int)
+func lookupE4M3(dst *byte, src *byte, tables *[32]byte, n int, blocks int)
 
 // e4m3Groups32 decodes n times 32 E4M3 codes, each 32 through the table of their scale byte. A table has, in 16 low and 16 high bytes,
 // the results of the 8 mantissas as if at exponent 0 with a leading one, then those of the 8 codes of exponent 0.

@@ -709,35 +709,42 @@ done:
 	VZEROUPPER
 	RET
 
-// func lookupE4M3(dst *byte, src *byte, table *[32]byte, n int)
+// func lookupE4M3(dst *byte, src *byte, tables *[32]byte, n int, blocks int)
 // Requires: AVX, AVX2
-TEXT ·lookupE4M3(SB), NOSPLIT, $0-32
-	MOVQ           dst+0(FP), AX
-	MOVQ           src+8(FP), CX
-	MOVQ           n+24(FP), DX
-	MOVQ           table+16(FP), BX
+TEXT ·lookupE4M3(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         tables+16(FP), BX
+	MOVQ         blocks+32(FP), SI
+	MOVQ         n+24(FP), DI
+	MOVL         $0x07070707, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y2
+	MOVL         $0x08080808, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y3
+	MOVL         $0x7f7f7f7f, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y4
+	MOVL         $0x00780078, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y5
+	MOVL         $0x7fc07fc0, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y6
+	VPXOR        Y7, Y7, Y7
+
+block:
+	TESTQ          SI, SI
+	JZ             done
 	VBROADCASTI128 (BX), Y0
 	VBROADCASTI128 16(BX), Y1
-	MOVL           $0x07070707, BX
-	VMOVD          BX, X2
-	VPBROADCASTD   X2, Y2
-	MOVL           $0x08080808, BX
-	VMOVD          BX, X3
-	VPBROADCASTD   X3, Y3
-	MOVL           $0x7f7f7f7f, BX
-	VMOVD          BX, X4
-	VPBROADCASTD   X4, Y4
-	MOVL           $0x00780078, BX
-	VMOVD          BX, X5
-	VPBROADCASTD   X5, Y5
-	MOVL           $0x7fc07fc0, BX
-	VMOVD          BX, X6
-	VPBROADCASTD   X6, Y6
-	VPXOR          Y7, Y7, Y7
+	ADDQ           $0x20, BX
+	MOVQ           DI, DX
 
 loop:
 	TESTQ      DX, DX
-	JZ         done
+	JZ         next
 	VPERMQ     $0xd8, (CX), Y8
 	VPAND      Y4, Y8, Y10
 	VPCMPEQB   Y4, Y10, Y11
@@ -774,6 +781,10 @@ loop:
 	DECQ       DX
 	JMP        loop
 
+next:
+	DECQ SI
+	JMP  block
+
 done:
 	VZEROUPPER
 	RET
@@ -783,9 +794,9 @@ done:
 TEXT ·e4m3Groups32(SB), NOSPLIT, $0-40
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
+	MOVQ         tables+24(FP), BX
+	MOVQ         scales+16(FP), SI
 	MOVQ         n+32(FP), DX
-	MOVQ         scales+16(FP), BX
-	MOVQ         tables+24(FP), SI
 	MOVL         $0x07070707, DI
 	VMOVD        DI, X0
 	VPBROADCASTD X0, Y2
@@ -806,11 +817,11 @@ TEXT ·e4m3Groups32(SB), NOSPLIT, $0-40
 loop:
 	TESTQ          DX, DX
 	JZ             done
-	MOVBQZX        (BX), DI
+	MOVBQZX        (SI), DI
 	SHLQ           $0x05, DI
-	VBROADCASTI128 (SI)(DI*1), Y0
-	VBROADCASTI128 16(SI)(DI*1), Y1
-	INCQ           BX
+	VBROADCASTI128 (BX)(DI*1), Y0
+	VBROADCASTI128 16(BX)(DI*1), Y1
+	INCQ           SI
 	VPERMQ         $0xd8, (CX), Y8
 	VPAND          Y4, Y8, Y10
 	VPCMPEQB       Y4, Y10, Y11

@@ -26,7 +26,7 @@ func main() {
 	unpack4()
 	castF32()
 	castF16()
-	e4m3("lookupE4M3", false, "lookupE4M3 decodes n times 32 E4M3 codes through one table.")
+	e4m3("lookupE4M3", false, "lookupE4M3 decodes blocks times n times 32 E4M3 codes, each block through a table of its own.")
 	e4m3("e4m3Groups32", true, "e4m3Groups32 decodes n times 32 E4M3 codes, each 32 through the table of their scale byte.")
 	encode("encodeORT32", 1, false, "encodeORT32 encodes n blocks of 32 BF16 values: 16 bytes of codes, an F16 scale and a zero point (one byte) for each.")
 	encode("encodeORT64", 2, false, "encodeORT64 encodes n blocks of 64 BF16 values in the same way.")
@@ -278,26 +278,37 @@ func castF16() {
 // e4m3 uses that under one scale all codes of the same mantissa differ by their exponent only, as long as every result is a normal number: an entry for
 // each mantissa, plus the exponent. Codes of exponent 0 have entries of their own.
 func e4m3(name string, grouped bool, doc string) {
-	text(name, map[bool]string{false: "func(dst, src *byte, table *[32]byte, n int)", true: "func(dst, src, scales *byte, tables *[256][32]byte, n int)"}[grouped],
+	text(name, map[bool]string{false: "func(dst, src *byte, tables *[32]byte, n, blocks int)", true: "func(dst, src, scales *byte, tables *[256][32]byte, n int)"}[grouped],
 		doc+" A table has, in 16 low and 16 high bytes,",
 		"the results of the 8 mantissas as if at exponent 0 with a leading one, then those of the 8 codes of exponent 0.")
-	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
-	lo, hi := YMM(), YMM()
-	var scales, tables reg.Register
+	dst, src := Load(Param("dst"), GP64()), Load(Param("src"), GP64())
+	lo, hi, n := YMM(), YMM(), GP64()
+	tables := Load(Param("tables"), GP64())
+	var scales, blocks, size reg.Register
 	if grouped {
-		scales, tables = Load(Param("scales"), GP64()), Load(Param("tables"), GP64())
+		scales = Load(Param("scales"), GP64())
+		Load(Param("n"), n)
 	} else {
-		table := Load(Param("table"), GP64())
-		VBROADCASTI128(Mem{Base: table}, lo)
-		VBROADCASTI128(Mem{Base: table, Disp: 16}, hi)
+		blocks, size = Load(Param("blocks"), GP64()), Load(Param("n"), GP64())
 	}
 	mantissa, eight, magnitude := broadcast(0x07070707), broadcast(0x08080808), broadcast(0x7F7F7F7F)
 	exponent, nan := broadcast(0x00780078), broadcast(0x7FC07FC0)
 	zero := YMM()
 	VPXOR(zero, zero, zero)
+	end := "done"
+	if !grouped {
+		Label("block")
+		TESTQ(blocks, blocks)
+		JZ(LabelRef("done"))
+		VBROADCASTI128(Mem{Base: tables}, lo)
+		VBROADCASTI128(Mem{Base: tables, Disp: 16}, hi)
+		ADDQ(U8(32), tables)
+		MOVQ(size, n)
+		end = "next"
+	}
 	Label("loop")
 	TESTQ(n, n)
-	JZ(LabelRef("done"))
+	JZ(LabelRef(end))
 	if grouped {
 		at := GP64()
 		MOVBQZX(Mem{Base: scales}, at)
@@ -342,6 +353,11 @@ func e4m3(name string, grouped bool, doc string) {
 	ADDQ(U8(64), dst)
 	DECQ(n)
 	JMP(LabelRef("loop"))
+	if !grouped {
+		Label("next")
+		DECQ(blocks)
+		JMP(LabelRef("block"))
+	}
 	Label("done")
 	VZEROUPPER()
 	RET()
