@@ -50,13 +50,14 @@ func Open(ctx context.Context, l *sources.Listing, r Reader) (*Release, error) {
 // headers chooses the weight set and fetches its headers. It begins, while the index is read, with those that the index most likely
 // names. It returns what the index says, nil if there is none.
 func (rel *Release) headers(ctx context.Context) (said *content, err error) {
-	likely := shardsOf(rel.Listing, likelySet(rel.Listing, rel.Index))
+	set := likelySet(rel.Listing, rel.Index)
+	likely := shardsOf(rel.Listing, set)
 	earlyCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	early := make(chan error, 1)
 	go func() { early <- fetchHeaders(earlyCtx, rel.reader, likely) }()
 	said, err = rel.choose(ctx)
-	found := err == nil && slices.EqualFunc(likely, rel.Shards, func(a, b Shard) bool { return a.File == b.File })
+	found := err == nil && slices.EqualFunc(set, rel.Shards, func(file int, s Shard) bool { return file == s.File })
 	if !found {
 		cancel()
 	}
