@@ -11,6 +11,7 @@ func (k hqq) kernel() kernel        { return fastHQQ{k, best} }
 func (k pairedRows) kernel() kernel { return fastPairedRows{k, best} }
 func (k bnb8) kernel() kernel       { return fastBnb8{k, best} }
 func (k bitnet) kernel() kernel     { return fastBitnet{k, best} }
+func (k mxfp6) kernel() kernel      { return fastMXFP6{k, best} }
 
 // fastHQQ makes a byte of every code and decodes whole rows as groups; where every column has its own scale, one by one.
 type fastHQQ struct {
@@ -160,6 +161,36 @@ func (k fastBitnet) decode(s *strip) error {
 	table.planes()
 	for r := range s.rows {
 		table.lookup(k.v, s.out1(r), s.at(0, r)[:s.c1-s.c0])
+	}
+	return nil
+}
+
+// fastMXFP6 makes a byte of every code and decodes them through a table for each scale that occurs.
+type fastMXFP6 struct {
+	mxfp6
+	v *vectors
+}
+
+func (k fastMXFP6) decode(s *strip) error {
+	var tables [256]*byteTable
+	codes := make([]byte, s.c1-s.c0)
+	for r := range s.rows {
+		unpackCodes(k.v, codes, s.at(0, r), 0, 6)
+		dst, scales := s.out1(r), s.at(1, r)
+		for c := s.c0; c < s.c1; {
+			end := min(s.c1, c-c%32+32)
+			t := tables[scales[c/32]]
+			if t == nil {
+				t = new(byteTable)
+				for i, v := range e2m3Values {
+					t.lut[i] = bf16(v * e8m0Values[scales[c/32]])
+				}
+				t.planes()
+				tables[scales[c/32]] = t
+			}
+			t.lookup(k.v, dst[2*(c-s.c0):2*(end-s.c0)], codes[c-s.c0:end-s.c0])
+			c = end
+		}
 	}
 	return nil
 }

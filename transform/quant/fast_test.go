@@ -34,6 +34,8 @@ func reference(k kernel) kernel {
 		return refBnb8{k.bnb8}
 	case fastBitnet:
 		return refBitnet{k.bitnet}
+	case fastMXFP6:
+		return refMXFP6{k.mxfp6}
 	case castF32:
 		return refCast{castKinds["F32"]}
 	case castF16:
@@ -67,6 +69,8 @@ func at(k kernel, v *vectors) (kernel, bool) {
 		return fastBnb8{k.bnb8, v}, true
 	case fastBitnet:
 		return fastBitnet{k.bitnet, v}, true
+	case fastMXFP6:
+		return fastMXFP6{k.mxfp6, v}, true
 	case castF32:
 		return castF32{v}, true
 	case castF16:

@@ -24,7 +24,7 @@ func matchMXFP6(m *matcher) (*Match, error) {
 	}
 	in := rowBytes / 3 * 4
 	c := &rowCodec{
-		text: "mxfp6(e2m3)", experts: experts, out: out, in: in, size: 2 * experts * out * in, unit: 4, kernel: mxfp6{},
+		text: "mxfp6(e2m3)", experts: experts, out: out, in: in, size: 2 * experts * out * in, unit: 4, kernel: mxfp6{}.kernel(),
 		inputs: []rowInput{rowData(rowBytes, experts, out, 3), rowData(rowBytes/24, experts, out, 0)},
 	}
 	return m.result(c, weightShape(len(weight.Shape), experts, out, in), []string{"weight_packed", "weight_scale"}, fmt.Sprintf("E2M3 codes with %s scales", scale.DType)), nil
@@ -33,7 +33,10 @@ func matchMXFP6(m *matcher) (*Match, error) {
 // mxfp6 decodes E2M3 codes: value = code * 2^(scale-127).
 type mxfp6 struct{}
 
-func (mxfp6) decode(s *strip) error {
+// refMXFP6 is the reference kernel.
+type refMXFP6 struct{ mxfp6 }
+
+func (refMXFP6) decode(s *strip) error {
 	for r := range s.rows {
 		dst, data, scales := s.out1(r), s.at(0, r), s.at(1, r)
 		for c := s.c0; c < s.c1; c += 4 {

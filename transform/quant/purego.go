@@ -13,6 +13,7 @@ func (k hqq) kernel() kernel         { return refHQQ{k} }
 func (k pairedRows) kernel() kernel  { return refPairedRows{k} }
 func (k bnb8) kernel() kernel        { return refBnb8{k} }
 func (k bitnet) kernel() kernel      { return refBitnet{k} }
+func (k mxfp6) kernel() kernel       { return refMXFP6{k} }
 
 // blockKernel is the assembly for a rule and block size: there is none.
 func blockKernel(Rule, int64) *blockVectors { return nil }
