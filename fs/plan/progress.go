@@ -10,6 +10,7 @@ const (
 	maxStreams = 256
 	maxAsked   = 4096      // units
 	maxWindow  = 256 << 20 // bytes of a file asked for before they are read: enough for 16 connections
+	aheadTimes = 8         // and no more than so many times what the stream has read: who stops early has cost little
 	maxNext    = 64        // bundles asked for by one read
 	forgetUnit = 1 << 30   // a unit is remembered until this many bytes of others have been asked for
 	minSlack   = 1 << 20   // a read this near to where a stream should go on is part of it: kernels send reads out of order
@@ -20,7 +21,7 @@ const streamBorders = 2
 
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
-// of it, sixteen times as far each time. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
+// of it, eight times as far as it has read. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
 // stretch of a large file: then for the part of it that [Plan.SetParts] tells.
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.
@@ -56,7 +57,6 @@ type stream struct {
 	unit    int64 // end of the furthest unit touched
 	asked   int64 // what lies before this offset was asked for
 	borders int   // of units passed so far
-	window  int64
 	used    uint64 // tick of the last read
 }
 
@@ -86,7 +86,6 @@ func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
 		}
 		if going && start >= s.unit && start > 0 {
 			s.borders++
-			s.widen(stop - start)
 		}
 		s.unit = max(s.unit, stop)
 		pos, going = stop, true
@@ -144,19 +143,12 @@ func (s *stream) double(stop, end int64, ask []Unit) []Unit {
 	return append(ask, Unit{Start: from, End: to})
 }
 
-// widen makes the stream ask further ahead, sixteen times as far with every border; it starts with its third unit.
-func (s *stream) widen(unit int64) {
-	if s.borders >= streamBorders {
-		s.window = min(maxWindow, max(16*s.window, 2*unit))
-	}
-}
-
 // next asks for the units that begin in the stream's window.
 func (g *progress) next(p *Plan, key weak.Pointer[Plan], s *stream, ask []Unit) []Unit {
-	if s.window == 0 {
+	if s.borders < streamBorders {
 		return ask
 	}
-	limit := min(p.Size, s.next+s.window)
+	limit := min(p.Size, s.next+min(maxWindow, aheadTimes*(s.next-s.from)))
 	pos := max(s.unit, s.asked)
 	for i := 0; pos < limit && i < maxNext; i++ {
 		ask, pos = g.bundle(p, key, pos, ask)

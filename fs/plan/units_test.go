@@ -89,3 +89,31 @@ func TestProgressIsBounded(t *testing.T) {
 		t.Errorf("%d streams, %d units", len(g.streams), len(g.asked))
 	}
 }
+
+// TestStopsEarly: who stops reading has fetched no more than eight times what was read beyond it, and one unit.
+func TestStopsEarly(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		p    *Plan
+		unit int64
+	}{
+		{"plain file", New(Copy{Span{0, 0, 4000 * mib}}), unitStep},
+		{"expert blocks", expertBlocks(), 9 * mib},
+	} {
+		for _, from := range []int64{0, 1000*mib + 5*kib} {
+			var g progress
+			end, n, asked := from, 128*kib, int64(0)
+			for ; end < from+80*mib; end += n {
+				for _, u := range g.note(x.p, end, n, nil) {
+					asked = max(asked, u.End)
+				}
+				if read := end + n - from; asked > from+(1+aheadTimes)*read+2*x.unit {
+					t.Fatalf("%s from %d: %d bytes were read, and all up to %d further asked for", x.name, from, read, asked-from-read)
+				}
+			}
+			if asked < end+maxWindow-x.unit {
+				t.Errorf("%s from %d: after %d bytes only %d are asked for ahead", x.name, from, end-from, asked-end)
+			}
+		}
+	}
+}
