@@ -85,7 +85,7 @@ func (m *Mount) start(o MountOptions) error {
 	m.door = d
 	mount := func(direct bool) (err error) {
 		m.direct = direct
-		m.server, err = fusefs.Mount(m.dir, &node{door: d, at: m.fs.root}, d.options(o, direct))
+		m.server, err = serve(m.dir, &node{door: d, at: m.fs.root}, d.options(o, direct))
 		return err
 	}
 	direct := mount(true)
@@ -100,6 +100,16 @@ func (m *Mount) start(o MountOptions) error {
 		return fmt.Errorf("mount %s: %w, and with %s: %w", m.dir, direct, helper, err)
 	}
 	return nil
+}
+
+// serve mounts and begins to answer; the kernel has been greeted when it returns. It does not wait for the mount as the library would, which
+// opens a file of it: a process that is killed while it waits for an answer of its own never ends, and neither does its mount.
+func serve(dir string, root fusefs.InodeEmbedder, o *fusefs.Options) (*fuse.Server, error) {
+	s, err := fuse.NewServer(fusefs.NewNodeFS(root, o), dir, &o.MountOptions)
+	if err == nil {
+		go s.Serve()
+	}
+	return s, err
 }
 
 // findHelper is the program that mounts for users who may not.
