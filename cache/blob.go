@@ -176,19 +176,16 @@ func (b *diskBlob) loadLate() {
 	b.data, b.log, b.logged, b.index, b.used = fresh.data, fresh.log, fresh.logged, fresh.index, fresh.used
 }
 
-// openFile opens a regular file of the store.
+// openFile opens a regular file of the store. Whatever else has its name, a link for one, is none of ours.
 func (b *diskBlob) openFile(name string, flag int) (*os.File, os.FileInfo, error) {
-	f, err := b.store.root.OpenFile(name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
-		return nil, nil, fmt.Errorf("%w: %w", errMap, err)
+	if info, err := b.store.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%w: %s is not a regular file", errMap, name)
 	}
+	f, err := b.store.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w: %s is not a regular file", errMap, name)
-	}
 	if err != nil {
 		f.Close()
 		return nil, nil, err
