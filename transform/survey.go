@@ -23,6 +23,9 @@ func Survey(ctx context.Context, r *release.Release) (*quant.Survey, error) {
 		if seen[i] {
 			continue
 		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		for k := int32(i); !seen[k]; k = in.next[k] {
 			seen[k] = true
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +16,10 @@ import (
 type Survey struct {
 	config   Config
 	skips    []*skip
+	cost     int64 // of comparing all skips with one byte of a name
+	steps    int64 // that are left for comparing skips
+	left     int   // entries of skip lists that are not compared: too many, or too large
+	unnamed  int   // modules that skip lists were not compared with: there were no steps left
 	kinds    map[string]*Kind
 	inSkip   []string // quantized modules that a skip list names, a few
 	warnings []*warning
@@ -45,7 +50,9 @@ type skip struct {
 }
 
 // NewSurvey begins a survey under what the release declares, but for its lists of modules that are not quantized.
-func NewSurvey(c Config) *Survey { return &Survey{config: c, kinds: map[string]*Kind{}} }
+func NewSurvey(c Config) *Survey {
+	return &Survey{config: c, steps: maxSteps, kinds: map[string]*Kind{}}
+}
 
 // CompareSkips has the survey compare those lists too, which takes the name of every module.
 func (s *Survey) CompareSkips() {
@@ -54,39 +61,76 @@ func (s *Survey) CompareSkips() {
 		if json.Unmarshal(s.config.members()[key], &entries) != nil {
 			continue
 		}
-		for _, e := range entries[:min(len(entries), maxSkips)] {
-			s.skips = append(s.skips, &skip{key: key, entry: e, match: skipMatcher(key, e)})
+		for _, e := range entries {
+			if s.cost == maxCost || len(e) > maxPattern {
+				s.left++
+				continue
+			}
+			match, cost := skipMatcher(key, e, maxCost-s.cost)
+			if match == nil {
+				cost = maxCost - s.cost // no more entries: each may take long to parse
+				s.left++
+			} else {
+				s.skips = append(s.skips, &skip{key: key, entry: e, match: match})
+			}
+			s.cost += cost
 		}
 	}
 }
 
-// Bounds on skip lists, whose entries are patterns.
+// Bounds on skip lists, whose entries are patterns. The cost of an entry is about how many comparisons each byte of a module's name takes: 1
+// for a name or a path.
 const (
-	maxSkips   = 1 << 14
-	maxPattern = 1 << 10
+	maxPattern = 1 << 10 // bytes of an entry
+	maxCost    = 1 << 16 // of all entries
+	maxSteps   = 1 << 33 // costs times bytes of names, of a survey
+	perName    = 16      // bytes that a name takes beside its own
 )
 
-// skipMatcher says how an entry is read: shell globs for ModelOpt and Quark; exact names or "re:" with a regular expression anchored at its start
-// for compressed-tensors; a component path anywhere, or such an expression, for the lists of transformers.
-func skipMatcher(key, entry string) func(module string) bool {
+// skipMatcher says how an entry is read, and what that costs: shell globs for ModelOpt and Quark; exact names or "re:" with a regular expression
+// anchored at its start for compressed-tensors; a component path anywhere, or such an expression, for the lists of transformers. It is nil if it
+// costs more than most.
+func skipMatcher(key, entry string, most int64) (match func(module string) bool, cost int64) {
 	pattern, isPattern := strings.CutPrefix(entry, "re:")
 	switch {
-	case len(entry) > maxPattern:
-		return func(string) bool { return false }
 	case key == "exclude_modules" || key == "exclude":
-		return func(m string) bool { ok, err := path.Match(entry, m); return ok && err == nil }
+		match, cost = func(m string) bool { ok, err := path.Match(entry, m); return ok && err == nil }, int64(1+len(entry)/16)
 	case key == "ignore" && !isPattern:
-		return func(m string) bool { return m == entry }
+		match, cost = func(m string) bool { return m == entry }, 1
 	case !isPattern && isPath(entry):
-		return func(m string) bool { return beginsLike(m, entry) || hasPath(m, entry) }
+		match, cost = func(m string) bool { return beginsLike(m, entry) || hasPath(m, entry) }, 1
+	default:
+		re, size := expression("^(?:"+pattern+")", most)
+		match, cost = func(m string) bool { return re != nil && re.MatchString(m) || !isPattern && hasPath(m, entry) }, size
 	}
-	re, err := regexp.Compile("^(?:" + pattern + ")")
-	if err != nil { // look-arounds, which Go does not have
-		re = nil
+	if cost > most {
+		return nil, cost
 	}
-	return func(m string) bool {
-		return re != nil && re.MatchString(m) || !isPattern && strings.Contains("."+m+".", "."+entry+".")
+	return match, cost
+}
+
+// expression compiles a regular expression if its size is not over most. It is nil for what Go does not have (look-arounds).
+func expression(pattern string, most int64) (re *regexp.Regexp, size int64) {
+	tree, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, int64(8 * len(pattern)) // it may have taken long to parse
 	}
+	if size = sizeOf(tree); size <= most {
+		re, _ = regexp.Compile(pattern)
+	}
+	return re, size
+}
+
+// sizeOf is about how many instructions and ranges of characters an expression has when it is compiled, which repeats what it repeats.
+func sizeOf(re *syntax.Regexp) int64 {
+	n := int64(1 + len(re.Rune))
+	for _, sub := range re.Sub {
+		n += sizeOf(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= int64(max(re.Min, re.Max, 1))
+	}
+	return min(n, maxCost+1)
 }
 
 // isPath says that an entry has no characters of a regular expression but dots. There may be hundreds, compared with every module.
@@ -141,14 +185,7 @@ func (s *Survey) AddAlike(module string, n int, m *Match, err error) {
 	if m != nil {
 		s.warn(module, n, m.Warnings)
 	}
-	for _, e := range s.skips {
-		if e.match(module) {
-			e.used = true
-			if m != nil && m.Codec != nil && len(s.inSkip) < 8 {
-				s.inSkip = append(s.inSkip, module)
-			}
-		}
-	}
+	s.compareSkips(module, n, m)
 	if k.Format == "" {
 		return
 	}
@@ -157,6 +194,22 @@ func (s *Survey) AddAlike(module string, n int, m *Match, err error) {
 		return
 	}
 	s.kinds[k.Format+"\x00"+k.How] = &k
+}
+
+// compareSkips compares the skip lists with a module's name.
+func (s *Survey) compareSkips(module string, n int, m *Match) {
+	if s.steps -= s.cost * int64(perName+len(module)); s.steps < 0 {
+		s.unnamed += n
+		return
+	}
+	for _, e := range s.skips {
+		if e.match(module) {
+			e.used = true
+			if m != nil && m.Codec != nil && len(s.inSkip) < 8 {
+				s.inSkip = append(s.inSkip, module)
+			}
+		}
+	}
 }
 
 func (s *Survey) warn(module string, n int, texts []string) {
@@ -219,6 +272,17 @@ func (s *Survey) Disagreements() []string {
 	}
 	for _, m := range s.inSkip {
 		out = append(out, m+" is quantized, though a skip list names it")
+	}
+	return append(out, s.unusedSkips()...)
+}
+
+// unusedSkips are sentences about entries of skip lists that match nothing, or that are not compared.
+func (s *Survey) unusedSkips() (out []string) {
+	if s.left > 0 {
+		out = append(out, fmt.Sprintf("%d entries of skip lists are too many, or too large, to be compared", s.left))
+	}
+	if s.unnamed > 0 {
+		return append(out, fmt.Sprintf("skip lists are too large to be compared with all modules: %d are left out", s.unnamed))
 	}
 	var unused []string
 	for _, e := range s.skips {

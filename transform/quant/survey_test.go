@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -88,7 +89,8 @@ func TestSkipPaths(t *testing.T) {
 		if !isPath(entry) {
 			t.Fatalf("%q is no path", entry)
 		}
-		if got := skipMatcher("modules_to_not_convert", entry)(module); got != want {
+		match, _ := skipMatcher("modules_to_not_convert", entry, maxCost)
+		if got := match(module); got != want {
 			t.Fatalf("entry %q, module %q: %v, want %v", entry, module, got, want)
 		}
 	})
@@ -96,5 +98,52 @@ func TestSkipPaths(t *testing.T) {
 		if isPath(entry) {
 			t.Errorf("%q is taken for a path", entry)
 		}
+	}
+}
+
+// TestSkipBounds: lists that would take hours, or expressions that would take gigabytes, are not compared, and that is said.
+func TestSkipBounds(t *testing.T) {
+	survey := func(list ...string) *Survey {
+		text, err := json.Marshal(map[string]any{"quantization_config": map[string]any{"quant_method": "x", "ignore": list}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := FindConfig(map[string][]byte{"config.json": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := NewSurvey(c)
+		s.CompareSkips()
+		return s
+	}
+	large := strings.Repeat(`\pL{1000}`, 100)
+	for _, x := range []struct {
+		name     string
+		list     []string
+		compared int
+	}{
+		{"names", slices.Repeat([]string{"a"}, maxCost+7), maxCost},
+		{"expressions", slices.Repeat([]string{"re:.*[a-z]{100}"}, maxCost), maxCost / 404},
+		{"a large expression, and what follows", []string{"a", "re:" + large, "a", "a"}, 1},
+		{"long entries alone", []string{strings.Repeat("a", maxPattern+1), "a"}, 1},
+		{"look-arounds, which are parsed in vain", slices.Repeat([]string{"re:" + large[:900] + "(?!a)"}, maxCost), maxCost / (8 * (900 + len("^(?:(?!a))")))},
+	} {
+		s := survey(x.list...)
+		said := fmt.Sprintf("%d entries of skip lists are too many, or too large, to be compared", len(x.list)-len(s.skips))
+		if !slices.Contains(s.Disagreements(), said) {
+			t.Errorf("%s: %q lack %q", x.name, s.Disagreements(), said)
+		}
+		if n := len(s.skips); n > x.compared || n < x.compared-x.compared/8 || s.cost > maxCost {
+			t.Errorf("%s: %d are compared, not %d; they cost %d", x.name, n, x.compared, s.cost)
+		}
+	}
+	s := survey("a", "b")
+	s.steps = 2 * 2 * int64(perName+len("x"))
+	for range 5 {
+		s.Add("x", &Match{Format: "fp8"}, nil)
+	}
+	want := []string{"skip lists are too large to be compared with all modules: 3 are left out"}
+	if got := s.Disagreements(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
