@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -276,6 +277,52 @@ func TestFaultKilledDaemon(t *testing.T) {
 	}
 	if data := hubtest.Of("data", m.ledger.Take()); len(data) > 0 {
 		t.Errorf("what was on disk is fetched again: %+v", data)
+	}
+	m.unmount()
+}
+
+// TestFaultKilledMounting (T1): a daemon that is killed at any moment of its beginning ends, and its place can be mounted again.
+func TestFaultKilledMounting(t *testing.T) {
+	m := newFaultMount(t, "")
+	model := filepath.Join(m.home, "model")
+	if err := testrel.WriteDir(model, testrel.DenseBF16()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(m.dir, unix.MNT_DETACH) })
+	rnd := rand.New(rand.NewPCG(3, 8))
+	for range 30 {
+		c := m.weightfs(plainly, "mount", "--cache-dir=none", model, m.dir)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { c.Wait(); close(ended) }()
+		for began := time.Now(); ; {
+			mounts, err := os.ReadFile("/proc/self/mounts")
+			if err != nil || time.Since(began) > 30*time.Second {
+				t.Fatalf("no mount: %v", err)
+			}
+			if strings.Contains(string(mounts), " "+m.dir+" ") {
+				break // at once: it is about the milliseconds after it
+			}
+		}
+		time.Sleep(time.Duration(rnd.Int64N(int64(4 * time.Millisecond))))
+		c.Process.Kill()
+		m.until("a killed daemon that ends", func() bool {
+			select {
+			case <-ended:
+				return true
+			default:
+				return false
+			}
+		})
+		if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.mount(plainly, "--view=release", "hf://demo/dense-bf16")
+	if got := m.read("pread", "dense-bf16", "model.safetensors"); got != "right" {
+		t.Error(got)
 	}
 	m.unmount()
 }
