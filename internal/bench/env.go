@@ -58,7 +58,11 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("only root can set the read-ahead of a mount, which some workloads need")
 	}
-	if b.dir, err = os.MkdirTemp(o.dir, "weightfs-bench-"); err != nil {
+	dir, err := filepath.Abs(o.dir) // mounts are found by their whole path
+	if err != nil {
+		return nil, err
+	}
+	if b.dir, err = os.MkdirTemp(dir, "weightfs-bench-"); err != nil {
 		return nil, err
 	}
 	b.note("in %s (%s)", b.dir, fsType(b.dir))
