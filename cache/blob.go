@@ -421,14 +421,17 @@ func (b *diskBlob) pwrite(bufs [][]byte, off int64, w writing) error {
 	if w == direct && wholeCells(bufs) {
 		if f := b.directFile(); f != nil {
 			err := pwritev(f, bufs, off)
-			if err != unix.EINVAL {
+			if !noDirect(err) {
 				return err
 			}
-			b.store.indirect.Store(true) // larger blocks than cells
+			b.store.indirect.Store(true)
 		}
 	}
 	return pwritev(b.data, bufs, off)
 }
+
+// noDirect says that a file system does not write past its page cache, or not cells: its blocks may be larger.
+func noDirect(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) }
 
 func wholeCells(bufs [][]byte) bool { return len(bufs[len(bufs)-1]) == cellSize }
 
@@ -439,7 +442,7 @@ func (b *diskBlob) directFile() *os.File {
 	if b.past == nil && !b.store.indirect.Load() {
 		f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", b.data.Fd()), os.O_WRONLY|unix.O_DIRECT, 0) // the same file, wherever its name leads by now
 		if err != nil {
-			b.store.indirect.Store(errors.Is(err, unix.EINVAL))
+			b.store.indirect.Store(noDirect(err))
 			return nil
 		}
 		b.past = f

@@ -543,43 +543,67 @@ func TestNoInodes(t *testing.T) {
 	}
 }
 
-// TestWriteFails takes the files away from under a blob: writes end for a while, and no cell is there that is not.
+// TestWriteFails takes the files away from under a blob, on either way to the disk: writes end for a while, and no cell is there that is not.
 func TestWriteFails(t *testing.T) {
-	now := &clock{t: time.Unix(1e9, 0)}
-	o := Options{Dir: t.TempDir(), Size: 1 << 30, Now: now.Now, Memory: 2 << 20}
+	for _, w := range []writing{buffered, direct} {
+		now := &clock{t: time.Unix(1e9, 0)}
+		o := Options{Dir: t.TempDir(), Size: 1 << 30, Now: now.Now, Memory: 2 << 20}
+		o.defaults()
+		var stats counters
+		d, err := openDisk(o, &stats)
+		must(t, err)
+		data := content0(1, 8<<20)
+		b := d.own.open(sources.ID{1}, 8<<20)
+		write := func(group int64) { b.write(group*pieceCells, cellsIn(data[group<<21:(group+1)<<21]), w) }
+		write(0)
+		way := &b.data
+		if b.past != nil {
+			way = &b.past
+		}
+		for i, broken := range []**os.File{way, &b.log} {
+			whole := *broken
+			file, err := os.Open(whole.Name()) // for reading only
+			must(t, err)
+			*broken = file
+			write(1)
+			write(2) // in the pause
+			*broken = whole
+			file.Close()
+			if b.present(0) != 0xffff || b.present(1) != 0 || b.present(2) != 0 || d.own.held() != 2<<20 || stats.stored.Load() != 2<<20 {
+				t.Errorf("%v, %d: cells %x %x %x, %d bytes held", w, i, b.present(0), b.present(1), b.present(2), d.own.held())
+			}
+			now.add(2 * pause)
+		}
+		if !b.broken {
+			t.Error("a map that could not be cut is written again")
+		}
+		if got := b.read(0, cellsIn(make([]byte, 2<<20))); slices.Contains(got, false) {
+			t.Error("what was there is gone")
+		}
+		other := d.own.open(sources.ID{2}, 2<<20)
+		other.write(0, cellsIn(data[:2<<20]), w)
+		if other.present(0) != 0xffff {
+			t.Error("nothing is written after the pause")
+		}
+		must(t, d.close())
+	}
+}
+
+// TestNotPastThePageCache: a file that takes nothing past the page cache, as with blocks larger than its memory is aligned to, is written through it.
+func TestNotPastThePageCache(t *testing.T) {
+	o := Options{Dir: t.TempDir(), Size: 1 << 30, Memory: 2 << 20}
 	o.defaults()
-	var stats counters
-	d, err := openDisk(o, &stats)
+	d, err := openDisk(o, &counters{})
 	must(t, err)
 	defer d.close()
-	data := content0(1, 8<<20)
-	b := d.own.open(sources.ID{1}, 8<<20)
-	write := func(group int64) { b.write(group*pieceCells, cellsIn(data[group<<21:(group+1)<<21]), buffered) }
-	write(0)
-	for i, broken := range []**os.File{&b.data, &b.log} {
-		whole := *broken
-		file, err := os.Open(whole.Name()) // for reading only
-		must(t, err)
-		*broken = file
-		write(1)
-		write(2) // in the pause
-		*broken = whole
-		file.Close()
-		if b.present(0) != 0xffff || b.present(1) != 0 || b.present(2) != 0 || d.own.held() != 2<<20 || stats.stored.Load() != 2<<20 {
-			t.Errorf("%d: cells %x %x %x, %d bytes held", i, b.present(0), b.present(1), b.present(2), d.own.held())
+	data := content0(1, 4<<20+1)[1:] // odd: what is written past the page cache has to be aligned
+	b := d.own.open(sources.ID{1}, 4<<20)
+	for group := range int64(2) {
+		b.write(group*pieceCells, cellsIn(data[group<<21:(group+1)<<21]), direct)
+		got := make([]byte, 2<<20)
+		if good := b.read(group*pieceCells, cellsIn(got)); slices.Contains(good, false) || !bytes.Equal(got, data[group<<21:(group+1)<<21]) {
+			t.Errorf("group %d was not written: %v", group, good)
 		}
-		now.add(2 * pause)
-	}
-	if !b.broken {
-		t.Error("a map that could not be cut is written again")
-	}
-	if got := b.read(0, cellsIn(make([]byte, 2<<20))); slices.Contains(got, false) {
-		t.Error("what was there is gone")
-	}
-	other := d.own.open(sources.ID{2}, 2<<20)
-	other.write(0, cellsIn(data[:2<<20]), buffered)
-	if other.present(0) != 0xffff {
-		t.Error("nothing is written after the pause")
 	}
 }
 

@@ -509,6 +509,52 @@ func TestPrefetchTakesWhatIsFree(t *testing.T) {
 	})
 }
 
+// TestDemandIsFirst: what is fetched ahead leaves a connection free, and what a reader asks for starts on it at once. What readers ask for
+// besides starts before anything that still waits to be fetched ahead; a run of that counts as asked for once a reader waits for it.
+func TestDemandIsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		src := newFake(fakeFile{path: "a", size: 100 * mib})
+		answer := map[int64]chan struct{}{}
+		for off := int64(0); off < 100; off++ {
+			answer[off*mib] = make(chan struct{})
+		}
+		src.gate = func(_ context.Context, _ string, off, _ int64) { <-answer[off] }
+		c := newCache(t, Options{Memory: 512 * mib, Fetches: 4})
+		f := c.Release(src, src.listing())
+		var readers sync.WaitGroup
+		read := func(at int64) {
+			readers.Go(func() {
+				if err := readBack(ctxb(), f, src, 0, at*mib, at*mib+cellSize); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		end := func(at int64) { close(answer[at*mib]); synctest.Wait() }
+		cell := func(at int64) request { return request{"a", at * mib, at*mib + cellSize} }
+
+		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 48*mib)}))
+		synctest.Wait()
+		wantRequests(t, src, request{"a", 0, 8 * mib}, request{"a", 8 * mib, 16 * mib}, request{"a", 16 * mib, 24 * mib})
+		read(60)
+		wantRequests(t, src, cell(60))
+		read(62) // all connections are taken now
+		read(40) // of the last run that is to be fetched ahead, which came before
+		wantRequests(t, src)
+		end(8)
+		wantRequests(t, src, request{"a", 40 * mib, 48 * mib})
+		end(60)
+		wantRequests(t, src, cell(62))
+		end(0)
+		wantRequests(t, src, request{"a", 24 * mib, 32 * mib})
+		for _, at := range []int64{16, 24, 32, 40, 62} {
+			end(at)
+		}
+		readers.Wait()
+	})
+}
+
 // TestClose ends readers that wait, and fails those who come later.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
