@@ -141,7 +141,7 @@ func serveMount(m *fs.Mount, stop <-chan os.Signal, log *slog.Logger) error {
 		case !errors.Is(err, fs.ErrBusy):
 			return err
 		case !told:
-			log.Warn("files of the mount are in use: it ends when they are closed; a second signal takes it away now", "dir", m.Dir())
+			log.Warn("files of the mount are in use: it ends when they are closed; a second signal takes it away now", "dir", m.Dir(), "because", err.Error())
 		}
 		select {
 		case <-gone:
