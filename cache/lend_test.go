@@ -3,7 +3,10 @@ package cache
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -119,6 +122,32 @@ func TestLendChanged(t *testing.T) {
 				closeCache(t, c)
 			})
 		}
+	}
+}
+
+// TestLendTells: who wrote to a file while it was lent is not kept from its readers, but told in the log and counted; one whose directory was
+// removed meanwhile is as right as before.
+func TestLendTells(t *testing.T) {
+	for _, flip := range []bool{true, false} {
+		var log bytes.Buffer
+		src := newFake(fakeFile{path: "a", size: 1 << 20, sha: true})
+		o := diskOptions(t)
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c := newCache(t, o)
+		f := c.Release(src, src.listing())
+		must(t, readBack(ctxb(), f, src, 0, 0, 1<<20))
+		var done func()
+		waitFor(t, func() (ok bool) { _, done, ok = f.Lend(ctxb(), 0); return ok })
+		if flip {
+			flipByte(t, filesOf(t, o.Dir, ".data")[0], 1000)
+		} else {
+			must(t, os.RemoveAll(filepath.Join(o.Dir, version)))
+		}
+		done()
+		if told := strings.Contains(log.String(), "written to while the kernel read it"); told != flip || c.Stats().CorruptBlobs > 0 != flip {
+			t.Errorf("flipped %v, told %v: %s", flip, told, log.String())
+		}
+		closeCache(t, c)
 	}
 }
 

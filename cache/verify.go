@@ -174,7 +174,20 @@ func (b *diskBlob) lend() (fd uintptr, done func(), ok bool) {
 		b.pinned--
 		return 0, nil, false
 	}
-	return b.data.Fd(), sync.OnceFunc(b.unpin), true
+	return b.data.Fd(), sync.OnceFunc(b.takeBack), true
+}
+
+// takeBack ends a loan. If somebody wrote to the file meanwhile, nobody could keep that from the readers, but they can be told.
+func (b *diskBlob) takeBack() {
+	now, _ := b.state()
+	b.mu.Lock()
+	lent := b.index.state
+	b.pinned--
+	b.mu.Unlock()
+	if now.mtime != lent.mtime && now.mtime != 0 { // 0: the cache is closed
+		b.store.stats.corrupt.Add(1)
+		b.store.log.Error("a complete file of the cache was written to while the kernel read it for readers of the mount: they may have read that", "key", fmt.Sprintf("%x", b.key[:6]))
+	}
 }
 
 func (b *diskBlob) pinFull() bool {
@@ -185,10 +198,4 @@ func (b *diskBlob) pinFull() bool {
 	}
 	b.pinned++
 	return true
-}
-
-func (b *diskBlob) unpin() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pinned--
 }
