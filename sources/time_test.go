@@ -506,6 +506,38 @@ func TestDeadConnections(t *testing.T) {
 	})
 }
 
+// TestConnectionsAreKept: what 16 readers ask for at once takes 16 connections and never more, and what they ask for later takes the same ones,
+// also after a minute in which nobody asked for anything.
+func TestConnectionsAreKept(t *testing.T) {
+	s := &sourcetest.Server{}
+	inBubble(t, s, func(t *testing.T, n *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		var dials atomic.Int64
+		o.Close()
+		sources.SetNetwork(o, func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials.Add(1)
+			return n.Dial(ctx, network, addr)
+		})
+		b := open(t, src, shard)
+		before := dials.Load()
+		for round, pause := range []time.Duration{0, 0, time.Minute} {
+			time.Sleep(pause)
+			s.Inject(sourcetest.Fault{Kind: "data", Times: 16, Do: sourcetest.Stall(0, time.Second)}) // so that all are asked at the same time
+			var wg sync.WaitGroup
+			for i := range 40 {
+				wg.Go(func() {
+					if _, err := read(t, s, b, shard, int64(i)*1000, 1000); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if got := dials.Load() - before; got != 16 {
+				t.Errorf("round %d: %d connections were made in all", round, got)
+			}
+		}
+	})
+}
+
 // TestNoNetwork: List gives up after some seconds and says so.
 func TestNoNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
