@@ -78,8 +78,10 @@ func (f *demoFlags) check(ctx context.Context, u *ui) (err error) {
 }
 
 // untilUnread ends the context once nobody reads any more what is said (demo | head), in place of the program: what it has mounted must not stay.
+// Nor does a second signal end the program.
 func untilUnread(ctx context.Context, u *ui) (context.Context, *ui) {
 	signal.Ignore(syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancelCause(ctx)
 	said := *u
 	said.out = writerFunc(func(p []byte) (int, error) {

@@ -177,3 +177,40 @@ func appears(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	until(ts, args[0], func() bool { _, err := os.Stat(ts.MkAbs(args[0])); return err == nil })
 }
+
+// TestSecondSignal: a command that does not heed a signal, here because nobody takes what it writes, ends with a second one.
+func TestSecondSignal(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "big.txt"), make([]byte, 4<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("weightfs", "cat", dir, "release/big.txt")
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err == nil {
+		_, err = out.Read(make([]byte, 1)) // it is at work
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf := time.AfterFunc(time.Minute, func() { t.Error("it goes on for a minute"); c.Process.Kill() })
+	defer deaf.Stop()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	for {
+		select {
+		case err = <-ended:
+		case <-again.C:
+			c.Process.Signal(unix.SIGTERM)
+			continue
+		}
+		break
+	}
+	if err == nil {
+		t.Error("it was ended by a signal, and says that it did all")
+	}
+}
