@@ -6,10 +6,11 @@ import "strings"
 // 0 4 1 5 2 6 3 7 of its word.
 func awqFormat() format {
 	return format{
-		name:  "awq",
-		data:  []string{"qweight"},
-		sides: []string{"qzeros", "scales"},
-		match: matchAWQ,
+		name:     "awq",
+		declared: []string{"awq", "auto-round"},
+		data:     []string{"qweight"},
+		sides:    []string{"qzeros", "scales"},
+		match:    matchAWQ,
 	}
 }
 

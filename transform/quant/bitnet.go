@@ -10,10 +10,11 @@ import (
 // scale, by which BitLinear divides and AutoBitLinear multiplies; with quantization_mode "online" the file holds plain masters.
 func bitnetFormat() format {
 	return format{
-		name:  "bitnet",
-		data:  []string{"weight"},
-		sides: []string{"weight_scale"},
-		match: matchBitNet,
+		name:     "bitnet",
+		declared: []string{"bitnet"},
+		data:     []string{"weight"},
+		sides:    []string{"weight_scale"},
+		match:    matchBitNet,
 	}
 }
 

@@ -22,11 +22,12 @@ const (
 // themselves may be quantized ("nested"). The shape is in a JSON tensor.
 func bnb4Format() format {
 	f := format{
-		name:  "bitsandbytes-4bit",
-		data:  []string{"weight", ""},
-		sides: []string{bnbAbsmax, bnbMap, bnbNestedAbsmax, bnbNestedMap, bnbStateNF4, bnbStateFP4},
-		facts: []string{bnbStateNF4, bnbStateFP4},
-		match: matchBnb4,
+		name:     "bitsandbytes-4bit",
+		declared: []string{"bitsandbytes"},
+		data:     []string{"weight", ""},
+		sides:    []string{bnbAbsmax, bnbMap, bnbNestedAbsmax, bnbNestedMap, bnbStateNF4, bnbStateFP4},
+		facts:    []string{bnbStateNF4, bnbStateFP4},
+		match:    matchBnb4,
 	}
 	for _, s := range f.sides {
 		f.sides = append(f.sides, bnbFused(s))
@@ -189,11 +190,12 @@ func (k refBnb4) decode(s *strip) error {
 // bnb8Format is LLM.int8: I8 [out, in] and SCB F32 [out]; value = f32(code * SCB) / 127, by the binary32 next to 1/127.
 func bnb8Format() format {
 	return format{
-		name:  "bitsandbytes-int8",
-		data:  []string{"weight"},
-		sides: []string{"SCB", "weight_format"},
-		facts: []string{"weight_format"},
-		match: matchBnb8,
+		name:     "bitsandbytes-int8",
+		declared: []string{"bitsandbytes"},
+		data:     []string{"weight"},
+		sides:    []string{"SCB", "weight_format"},
+		facts:    []string{"weight_format"},
+		match:    matchBnb8,
 	}
 }
 

@@ -12,11 +12,12 @@ import (
 // bit stream; before, words of floor(32/bits) codes. The number of words tells them apart.
 func ctPackFormat() format {
 	return format{
-		name:  "pack-quantized",
-		data:  []string{"weight_packed"},
-		sides: append([]string{"weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx"}, activationSuffixes...),
-		facts: []string{"weight_shape"},
-		match: matchCTPack,
+		name:     "pack-quantized",
+		declared: []string{"compressed-tensors", "auto-round"},
+		data:     []string{"weight_packed"},
+		sides:    append([]string{"weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx"}, activationSuffixes...),
+		facts:    []string{"weight_shape"},
+		match:    matchCTPack,
 		needs: func(m *matcher) []string {
 			if _, _, err := m.ctColumns(); err != nil && m.is("weight_packed", "I32") {
 				return []string{"weight_shape"}

@@ -9,6 +9,8 @@ import (
 // format is one row of the table of formats.
 type format struct {
 	name string
+	// declared are the quantization methods whose releases have it, as the configuration names them. Only [Survey] asks.
+	declared []string
 	// data are the suffixes under which the weights may stand, sides those of every tensor that belongs to them, facts the sides
 	// (or data) whose content match needs.
 	data, sides, facts []string

@@ -8,10 +8,11 @@ import "fmt"
 // E8M0 exponent. GPTQModel's FP8 declares that its weight_scale_inv divides.
 func fp8Format() format {
 	return format{
-		name:  "fp8",
-		data:  []string{"weight", ""},
-		sides: append(append([]string{}, scaleSuffixes...), append([]string{"weight_zero_point", "weight_g_idx"}, activationSuffixes...)...),
-		match: matchFP8,
+		name:     "fp8",
+		declared: []string{"fp8", "fbgemm_fp8", "mxfp8", "compressed-tensors", "modelopt", "quark", "auto-round"},
+		data:     []string{"weight", ""},
+		sides:    append(append([]string{}, scaleSuffixes...), append([]string{"weight_zero_point", "weight_g_idx"}, activationSuffixes...)...),
+		match:    matchFP8,
 	}
 }
 

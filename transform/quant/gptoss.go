@@ -10,10 +10,11 @@ import (
 // loaded as [experts, out, in].
 func gptOSSFormat() format {
 	return format{
-		name:  "gpt-oss",
-		data:  []string{"_blocks", "blocks"},
-		sides: []string{"_scales", "scales"},
-		match: matchGPTOSS,
+		name:     "gpt-oss",
+		declared: []string{"mxfp4"},
+		data:     []string{"_blocks", "blocks"},
+		sides:    []string{"_scales", "scales"},
+		match:    matchGPTOSS,
 	}
 }
 

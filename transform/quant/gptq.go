@@ -15,10 +15,11 @@ import (
 // as they are and codes of 3, 5, 6 and 7 bits in planes.
 func gptqFormat() format {
 	return format{
-		name:  "gptq",
-		data:  []string{"qweight"},
-		sides: []string{"qzeros", "scales", "g_idx"},
-		match: matchGPTQ,
+		name:     "gptq",
+		declared: []string{"gptq", "auto-round"},
+		data:     []string{"qweight"},
+		sides:    []string{"qzeros", "scales", "g_idx"},
+		match:    matchGPTQ,
 	}
 }
 

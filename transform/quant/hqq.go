@@ -12,8 +12,9 @@ import (
 // row; scale and zero belong to a group; everything else about it is in small tensors. value = f32(code - zero) * scale.
 func hqqFormat() format {
 	return format{
-		name: "hqq",
-		data: []string{"W_q"},
+		name:     "hqq",
+		declared: []string{"hqq"},
+		data:     []string{"W_q"},
 		sides: []string{"scale", "zero", "nbits", "group_size", "shape", "axis", "packing", "unpack_view_dtype", "view_as_float", "quant_scale", "quant_zero",
 			"compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config", "channel_wise", "optimize", "round_zero"},
 		facts: []string{"nbits", "group_size", "shape", "axis", "packing", "quant_scale", "quant_zero", "channel_wise"},

@@ -10,10 +10,11 @@ import (
 // scales it is mxfp4, mxfp8 or nvfp4, the last with an F32 global_scale, one for each expert, or without. transformers' "metal" calls the biases qbiases. Experts stand in one tensor with an axis more.
 func mlxFormat() format {
 	return format{
-		name:  "mlx",
-		data:  []string{"weight"},
-		sides: []string{"scales", "biases", "qbiases", "global_scale"},
-		match: matchMLX,
+		name:     "mlx",
+		declared: []string{"mlx", "metal"},
+		data:     []string{"weight"},
+		sides:    []string{"scales", "biases", "qbiases", "global_scale"},
+		match:    matchMLX,
 	}
 }
 

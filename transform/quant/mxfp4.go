@@ -10,10 +10,11 @@ import (
 // tensors weight_packed and weight_scale (mxfp4-pack-quantized), Quark and ModelOpt weight and weight_scale.
 func mxfp4Format() format {
 	return format{
-		name:  "mxfp4",
-		data:  []string{"weight_packed", "weight", ""},
-		sides: append([]string{"weight_scale", "_weight_scale", "_scale"}, activationSuffixes...),
-		match: matchMXFP4,
+		name:     "mxfp4",
+		declared: []string{"mxfp4", "compressed-tensors", "modelopt", "quark", "auto-round"},
+		data:     []string{"weight_packed", "weight", ""},
+		sides:    append([]string{"weight_scale", "_weight_scale", "_scale"}, activationSuffixes...),
+		match:    matchMXFP4,
 	}
 }
 
@@ -59,9 +60,10 @@ func (c *Config) quarkScales() string {
 // deepseekFP4Format is the routed experts of DeepSeek-V4: MXFP4 in a weight typed I8 (F4 and U8 are read alike) with an E8M0 scale.
 func deepseekFP4Format() format {
 	return format{
-		name:  "deepseek-fp4",
-		data:  []string{"weight"},
-		sides: []string{"scale"},
+		name:     "deepseek-fp4",
+		declared: []string{"fp8"},
+		data:     []string{"weight"},
+		sides:    []string{"scale"},
 		match: func(m *matcher) (*Match, error) {
 			if !m.is("weight", "I8", "U8", "F4") || !m.is("scale", "F8_E8M0") {
 				return nil, nil

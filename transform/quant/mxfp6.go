@@ -6,10 +6,11 @@ import "fmt"
 // No other format has 24 bytes of weight_packed to a scale.
 func mxfp6Format() format {
 	return format{
-		name:  "mxfp6",
-		data:  []string{"weight_packed"},
-		sides: append([]string{"weight_scale"}, activationSuffixes...),
-		match: matchMXFP6,
+		name:     "mxfp6",
+		declared: []string{"compressed-tensors", "quark"},
+		data:     []string{"weight_packed"},
+		sides:    append([]string{"weight_scale"}, activationSuffixes...),
+		match:    matchMXFP6,
 	}
 }
 

@@ -10,11 +10,12 @@ import (
 // weight_scale, weight_scale_2); the two are not interchangeable.
 func nvfp4Format() format {
 	return format{
-		name:  "nvfp4",
-		data:  []string{"weight_packed", "weight", ""},
-		sides: append([]string{"weight_scale", "weight_scale_2", "weight_global_scale", "_weight_scale", "_weight_scale_2", "_scale", "_scale_2", "_global_scale"}, activationSuffixes...),
-		kept:  []string{"pre_quant_scale", "svdquant_lora_a", "svdquant_lora_b"},
-		match: matchNVFP4,
+		name:     "nvfp4",
+		declared: []string{"nvfp4", "mxfp8", "compressed-tensors", "modelopt", "auto-round"},
+		data:     []string{"weight_packed", "weight", ""},
+		sides:    append([]string{"weight_scale", "weight_scale_2", "weight_global_scale", "_weight_scale", "_weight_scale_2", "_scale", "_scale_2", "_global_scale"}, activationSuffixes...),
+		kept:     []string{"pre_quant_scale", "svdquant_lora_a", "svdquant_lora_b"},
+		match:    matchNVFP4,
 	}
 }
 
@@ -78,11 +79,12 @@ func (m *matcher) altered() []string {
 // modelOptInt4Format is ModelOpt's INT4 (W4A16_AWQ): U8 [out/2, in], the low nibble the even row, two's complement, times weight_scale [out, in/128].
 func modelOptInt4Format() format {
 	return format{
-		name:  "modelopt-int4",
-		data:  []string{"weight"},
-		sides: append([]string{"weight_scale"}, activationSuffixes...),
-		kept:  []string{"pre_quant_scale"},
-		match: matchModelOptInt4,
+		name:     "modelopt-int4",
+		declared: []string{"modelopt"},
+		data:     []string{"weight"},
+		sides:    append([]string{"weight_scale"}, activationSuffixes...),
+		kept:     []string{"pre_quant_scale"},
+		match:    matchModelOptInt4,
 	}
 }
 

@@ -266,6 +266,8 @@ func (s *Survey) Disagreements() []string {
 		out = append(out, fmt.Sprintf("%s declares %s, but no tensor is quantized", s.config.Source, s.config.Method))
 	case s.config.Method == "" && quantized:
 		out = append(out, "tensors are quantized, but nothing is declared")
+	default:
+		out = append(out, s.otherFormats()...)
 	}
 	if s.config.Problem != "" {
 		out = append(out, s.config.Problem)
@@ -274,6 +276,36 @@ func (s *Survey) Disagreements() []string {
 		out = append(out, m+" is quantized, though a skip list names it")
 	}
 	return append(out, s.unusedSkips()...)
+}
+
+// otherFormats is a sentence about formats that the declared method does not have, each with its first module, and whether it has any that is there.
+// Of a method that no row of the table names nothing is said, nor of groups of no known format.
+func (s *Survey) otherFormats() []string {
+	isDeclared := func(f format) bool { return slices.Contains(f.declared, s.config.Method) }
+	if !slices.ContainsFunc(formats, isDeclared) {
+		return nil
+	}
+	var others, list []string
+	found := false
+	for _, k := range s.Kinds() {
+		name := k.Format
+		if name == "refused" {
+			name, _, _ = strings.Cut(k.How, ":")
+		}
+		switch i := slices.IndexFunc(formats, func(f format) bool { return f.name == name }); {
+		case i >= 0 && isDeclared(formats[i]):
+			found = true
+		case name != "unknown" && name != "activation-scales" && !slices.Contains(others, name):
+			others, list = append(others, name), append(list, k.First+" is "+name)
+		}
+	}
+	switch {
+	case len(others) == 0:
+		return nil
+	case found:
+		return []string{fmt.Sprintf("%s declares %s, but %s", s.config.Source, s.config.Method, strings.Join(list, ", "))}
+	}
+	return []string{fmt.Sprintf("%s declares %s, but no tensor is of it: %s", s.config.Source, s.config.Method, strings.Join(list, ", "))}
 }
 
 // unusedSkips are sentences about entries of skip lists that match nothing, or that are not compared.

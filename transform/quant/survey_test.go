@@ -61,6 +61,39 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
+// TestSurveyOtherFormats: what a declared method does not have is told, once a format, and whether anything is of the method.
+func TestSurveyOtherFormats(t *testing.T) {
+	blocks, rows := &Match{Format: "fp8", How: "blocks"}, &Match{Format: "fp8", How: "rows"}
+	experts := &Match{Format: "deepseek-fp4"}
+	marlin := &Refused{Format: "gptq", Reason: "marlin"}
+	for _, x := range []struct {
+		method string
+		kinds  map[string]any
+		want   string
+	}{
+		{"fp8", map[string]any{"a": blocks, "b": experts}, ""},
+		{"gptq", map[string]any{"a": blocks}, "config.json declares gptq, but no tensor is of it: a is fp8"},
+		{"gptq", map[string]any{"a": marlin}, ""},
+		{"gptq", map[string]any{"a": marlin, "b": blocks, "c": rows, "d": experts}, "config.json declares gptq, but d is deepseek-fp4, b is fp8"},
+		{"awq", map[string]any{"a": &Refused{Format: "unknown", Reason: "odd"}}, ""},
+		{"awq", map[string]any{"a": &Refused{Format: "exl3", Reason: "a trellis"}}, "config.json declares awq, but no tensor is of it: a is exl3"},
+		{"a new one", map[string]any{"a": blocks}, ""},
+	} {
+		s := NewSurvey(Config{Method: x.method, Source: "config.json"})
+		for module, what := range x.kinds {
+			switch what := what.(type) {
+			case *Match:
+				s.Add(module, what, nil)
+			case *Refused:
+				s.Add(module, nil, what)
+			}
+		}
+		if got := strings.Join(s.Disagreements(), "; "); got != x.want {
+			t.Errorf("%s, %v: %q, want %q", x.method, x.kinds, got, x.want)
+		}
+	}
+}
+
 // TestSurveyWarnings: modules of which the same is said share a sentence, and a release that says something else of each gets a few.
 func TestSurveyWarnings(t *testing.T) {
 	s := NewSurvey(Config{})

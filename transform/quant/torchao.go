@@ -19,11 +19,12 @@ const (
 // file's metadata holds a JSON description under "X.weight". Types whose arithmetic is in kernels elsewhere or whose layout is tiled are refused.
 func torchaoFormat() format {
 	return format{
-		name:  "torchao",
-		data:  []string{aoData},
-		sides: []string{aoScale, aoZero, aoPerTensor, "._weight_act_per_tensor_scale", "._weight_act_quant_scale", "._weight_act_quant_zero_point"},
-		kept:  []string{"._weight_act_pre_scale"},
-		match: matchTorchAO,
+		name:     "torchao",
+		declared: []string{"torchao"},
+		data:     []string{aoData},
+		sides:    []string{aoScale, aoZero, aoPerTensor, "._weight_act_per_tensor_scale", "._weight_act_quant_scale", "._weight_act_quant_zero_point"},
+		kept:     []string{"._weight_act_pre_scale"},
+		match:    matchTorchAO,
 	}
 }
 
