@@ -64,7 +64,7 @@ func (c *Cache) CheckDisk(ctx context.Context, progress func(bytes int64)) (r Di
 func (c *Cache) ownDirectory() (*store, error) {
 	switch {
 	case c.disk == nil:
-		return nil, errors.New("there is no disk cache")
+		return nil, errors.New("there is no disk cache: --cache-dir none, or a local source, which is read in place")
 	case c.disk.shared != nil:
 		return nil, fmt.Errorf("%w %s: unmount it first", ErrInUse, c.disk.dir)
 	}

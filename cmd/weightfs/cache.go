@@ -43,7 +43,7 @@ func newCacheInfoCommand(u *ui) *cobra.Command {
 		Args:  args(0, 0),
 		RunE:  func(*cobra.Command, []string) error { return set.withCache(u.cacheInfo) },
 	}
-	set.addTo(c.Flags())
+	set.addCacheTo(c.Flags())
 	return c
 }
 
@@ -80,8 +80,8 @@ func newCachePruneCommand(u *ui) *cobra.Command {
 			})
 		},
 	}
-	set.addTo(c.Flags())
-	c.Flags().Var(&keep, "keep", "how much to keep (default: nothing)")
+	set.addCacheTo(c.Flags())
+	c.Flags().Var(&keep, "keep", "how much to keep (default: nothing, so that everything is dropped)")
 	return c
 }
 
@@ -95,7 +95,7 @@ func newCacheVerifyCommand(u *ui) *cobra.Command {
 			return set.withCache(func(cc *cache.Cache) error { return u.cacheVerify(c.Context(), cc) })
 		},
 	}
-	set.addTo(c.Flags())
+	set.addCacheTo(c.Flags())
 	return c
 }
 

@@ -36,7 +36,8 @@ func newCpCommand(u *ui) *cobra.Command {
 		Long: `Copy a file or directory of the tree: a conversion that streams. Files are written in parallel under DEST; a directory's files go into
 DEST (default: the directory's name), a file goes into DEST if that is a directory (default: here), else becomes DEST.
 
-A copy that was stopped is taken up by the same command: parts that are there are checked and kept.`,
+A copy that was stopped is taken up by the same command: parts that are there are checked and kept. One that
+was finished is made anew.`,
 		Example: "  weightfs cp hf://Qwen/Qwen3-30B-A3B-FP8 bf16 ./qwen-bf16\n  weightfs cp ./model experts/native/blocks/L010/E003.bin",
 		Args:    args(2, 3),
 		RunE: func(c *cobra.Command, args []string) error {

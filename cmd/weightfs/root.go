@@ -29,6 +29,7 @@ func newRootCommand(u *ui) *cobra.Command {
 		Long:          rootHelp,
 		Example:       rootExamples,
 		Args:          unknownCommand,
+		Version:       versionLine(),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -39,6 +40,7 @@ func newRootCommand(u *ui) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{err.Error(), fmt.Sprintf("see %s --help", c.CommandPath())}
 	})
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().BoolVar(&u.json, "json", false, "what a command prints, and errors, as JSON")

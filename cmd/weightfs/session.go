@@ -38,8 +38,7 @@ type settings struct {
 const noCacheDir = "none"
 
 func (s *settings) addTo(f *pflag.FlagSet) {
-	f.StringVar(&s.cacheDir, "cache-dir", "", "`DIR` of the disk cache (default $XDG_CACHE_HOME/weightfs; none: keep nothing on disk)")
-	f.Var(&s.cacheSize, "cache-size", "most bytes kept on disk (default: half of the free space)")
+	s.addCacheTo(f)
 	f.Var(&s.memory, "memory", "budget for everything in memory (default: a quarter of it, at most 2 GiB)")
 	f.StringVar(&s.tokenFile, "token-file", "", "`FILE` with the Hub token (default: $HF_TOKEN, then where huggingface_hub keeps it)")
 	f.StringArrayVar(&s.presets, "preset", nil, "`FILE` that describes a layout of expert blocks; it is experts/<its name>")
@@ -47,6 +46,12 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 	f.BoolVar(&s.requireSealed, "require-sealed", false, "refuse a release with a file that was not sealed")
 	f.BoolVar(&s.offline, "offline", false, "send no request: use what is on disk (HF_HUB_OFFLINE does the same for the Hub)")
 	f.BoolVar(&s.privateRedirects, "allow-private-redirects", false, "follow a public server's redirects to private addresses")
+}
+
+// addCacheTo adds the flags of the disk cache, all that commands need which look after it.
+func (s *settings) addCacheTo(f *pflag.FlagSet) {
+	f.StringVar(&s.cacheDir, "cache-dir", "", "`DIR` of the disk cache (default $XDG_CACHE_HOME/weightfs; none: keep nothing on disk)")
+	f.Var(&s.cacheSize, "cache-size", "most bytes kept on disk (default: half of the free space)")
 }
 
 // session is one run of a command that opens releases: they share connections, cache and memory.

@@ -77,11 +77,24 @@ func parseHTTP(arg string) (place, error) {
 	if err != nil || u.Host == "" {
 		return place{}, badSource(arg, "not a URL")
 	}
+	if repo, page := hubPage(u); page {
+		return place{}, usageError{fmt.Sprintf("%q is a page of the Hugging Face Hub", arg), "for the repository write hf://" + repo + ", with @revision if it is not main"}
+	}
 	dir := path.Base(path.Clean("/" + u.Path))
 	if dir == "/" {
 		dir = u.Host
 	}
 	return place{dir: dir, open: func(o *sources.Options) (sources.Source, error) { return sources.HTTP(arg, o) }}, nil
+}
+
+// hubPage is the repository of an address that a browser shows for one of models on the Hub: /org/name, /org/name/tree/main and such. Below
+// resolve/ are files, no pages.
+func hubPage(u *url.URL) (repo string, ok bool) {
+	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
+	if u.Host != "huggingface.co" && u.Host != "hf.co" || len(parts) < 2 || slices.Contains([]string{"api", "datasets", "spaces"}, parts[0]) {
+		return "", false
+	}
+	return parts[0] + "/" + parts[1], len(parts) == 2 || parts[2] != "resolve"
 }
 
 func parseFileURL(arg string) (place, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -24,13 +25,18 @@ func version() string {
 	return "devel"
 }
 
+// versionLine is what version and --version print.
+func versionLine() string {
+	return fmt.Sprintf("weightfs %s %s %s/%s", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func newVersionCommand(u *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Say which weightfs this is",
 		Args:  args(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			u.printf("weightfs %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			u.printf("%s\n", versionLine())
 			return nil
 		},
 	}

@@ -40,7 +40,7 @@ func (u *ui) warm(ctx context.Context, o *opened, globs []string, quiet bool) er
 	err = o.fetch(ctx, spans, func(n int64) { bar.Add64(n) })
 	bar.Exit()
 	if err == nil && !quiet {
-		u.notef("%s are there, %s of it was fetched", size(total), size(o.cache.Stats().BytesFetched))
+		u.notef("%s are there; %s were fetched now", size(total), size(o.cache.Stats().BytesFetched))
 	}
 	return err
 }
