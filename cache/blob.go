@@ -78,7 +78,7 @@ func (b *diskBlob) tryLoad() error {
 		flag = os.O_RDWR
 	}
 	name := b.store.name(b.key)
-	log, info, err := b.openFile(name+".map", flag|os.O_APPEND)
+	log, info, err := b.store.openFile(name+".map", flag|os.O_APPEND)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (b *diskBlob) tryLoad() error {
 		return err
 	}
 	head, _ := decodeHead(raw)
-	if b.data, _, err = b.openFile(name+".data", flag); errors.Is(err, os.ErrNotExist) {
+	if b.data, _, err = b.store.openFile(name+".data", flag); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: no data: %w", errMap, err)
 	}
 	if err != nil {
@@ -121,7 +121,7 @@ func (b *diskBlob) tryLoad() error {
 // rewrite replaces a map whose records are mostly outdated.
 func (b *diskBlob) rewrite(p []byte) error {
 	name := b.store.name(b.key)
-	log, _, err := b.openFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND)
+	log, _, err := b.store.openFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND)
 	if err != nil {
 		return err
 	}
@@ -177,11 +177,11 @@ func (b *diskBlob) loadLate() {
 }
 
 // openFile opens a regular file of the store. Whatever else has its name, a link for one, is none of ours.
-func (b *diskBlob) openFile(name string, flag int) (*os.File, os.FileInfo, error) {
-	if info, err := b.store.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+func (s *store) openFile(name string, flag int) (*os.File, os.FileInfo, error) {
+	if info, err := s.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("%w: %s is not a regular file", errMap, name)
 	}
-	f, err := b.store.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
+	f, err := s.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -478,11 +478,11 @@ func (b *diskBlob) files() error {
 	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return err
 	}
-	data, _, err := b.openFile(name+".data", os.O_CREATE|os.O_TRUNC|os.O_RDWR)
+	data, _, err := b.store.openFile(name+".data", os.O_CREATE|os.O_TRUNC|os.O_RDWR)
 	if err != nil {
 		return err
 	}
-	log, _, err := b.openFile(name+".map", os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND)
+	log, _, err := b.store.openFile(name+".map", os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND)
 	if err == nil {
 		_, err = log.Write(mapHead{b.key, b.size}.encode())
 	}

@@ -172,7 +172,7 @@ func privateStore(root *os.Root, o Options, stats *counters) (*store, error) {
 
 // removeLeftOver removes private directories of processes that are gone.
 func removeLeftOver(root *os.Root) {
-	f, err := root.Open(privateDirs)
+	f, err := root.OpenFile(privateDirs, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return
 	}

@@ -75,12 +75,7 @@ func (d *disk) loadNote(key sources.ID, limit int64) []byte {
 		if s == nil {
 			continue
 		}
-		name := s.name(key) + ".note"
-		info, err := s.root.Lstat(name)
-		if err != nil || info.Size() > limit+int64(len(encodeNote(key, nil))) {
-			continue
-		}
-		if p, err := s.root.ReadFile(name); err == nil {
+		if p, err := s.readBeside(key, ".note", limit+int64(len(encodeNote(key, nil)))); err == nil {
 			if note := decodeNote(key, p); note != nil {
 				return note
 			}

@@ -3,9 +3,15 @@ package cache
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weightfs/sources"
 )
@@ -101,5 +107,46 @@ func TestNotes(t *testing.T) {
 	none := newCache(t, Options{Memory: 64 << 20})
 	if none.StoreNote(key, []byte("x")); none.LoadNote(key, 10) != nil {
 		t.Error("a cache without a disk gives a note")
+	}
+}
+
+// TestBesidePlanted: pipes, directories, links and files without end where notes and seals are kept are none; nobody waits for them, or reads
+// them, and what is stored takes the place of those that can be removed.
+func TestBesidePlanted(t *testing.T) {
+	dir := t.TempDir()
+	c := newCache(t, Options{Dir: dir, Size: 1 << 30, Memory: 64 << 20})
+	defer c.Close()
+	elsewhere := filepath.Join(dir, "elsewhere")
+	plant := map[string]func(name string) error{
+		"pipe":      func(name string) error { return unix.Mkfifo(name, 0o600) },
+		"directory": func(name string) error { return os.MkdirAll(filepath.Join(name, "x"), 0o700) },
+		"link":      func(name string) error { return os.Symlink(elsewhere, name) },
+		"long":      func(name string) error { return errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, 1<<40)) },
+	}
+	for i, what := range slices.Sorted(maps.Keys(plant)) {
+		key := sources.ID{byte(i)}
+		h := hex.EncodeToString(key[:])
+		name := filepath.Join(dir, "v1", h[:2], h)
+		must(t, os.WriteFile(elsewhere, encodeNote(key, []byte("planted")), 0o600))
+		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must(t, plant[what](name+".note"))
+		must(t, plant[what](name+".seal"))
+		if what != "directory" { // which holds something, and so stops all writing
+			must(t, plant[what](name+".note.new"))
+		}
+		if got := c.LoadNote(key, 100); got != nil {
+			t.Errorf("%s: note %q", what, got)
+		}
+		if got := c.disk.loadSeal(key, 3*cellSize); got != nil {
+			t.Errorf("%s: a seal", what)
+		}
+		c.StoreNote(key, []byte("ours"))
+		if got := string(c.LoadNote(key, 100)); (got == "ours") != (what != "directory") {
+			t.Errorf("%s: the note that was stored is %q", what, got)
+		}
+		c.disk.own.paused = time.Time{}
+		if got, err := os.ReadFile(elsewhere); err != nil || !bytes.Equal(got, encodeNote(key, []byte("planted"))) {
+			t.Errorf("%s: written to the end of a link: %q, %v", what, got, err)
+		}
 	}
 }

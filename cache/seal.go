@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 
@@ -46,11 +47,16 @@ func (s seal) encode(key sources.ID, size int64) []byte {
 	return append(p, sum[:]...)
 }
 
+// sealLen is the length of the seal of a blob of that size.
+func sealLen(size int64) int64 {
+	return int64(len(sealMagic)+len(sources.ID{})+8) + (cellsOf(size)+1)*sha256.Size
+}
+
 // decodeSeal reads what encode wrote for the same key and size, or fails: a file that is damaged is no seal.
 func decodeSeal(p []byte, key sources.ID, size int64) (seal, bool) {
 	n := int(cellsOf(size))
 	head := seal(nil).encode(key, size)[:len(sealMagic)+len(key)+8]
-	if len(p) != len(head)+(n+1)*sha256.Size || !bytes.HasPrefix(p, head) {
+	if int64(len(p)) != sealLen(size) || !bytes.HasPrefix(p, head) {
 		return nil, false
 	}
 	end := len(p) - sha256.Size
@@ -73,8 +79,8 @@ func (d *disk) loadSeal(key sources.ID, size int64) *seal {
 		if s == nil {
 			continue
 		}
-		p, err := s.root.ReadFile(s.name(key) + ".seal")
-		if err != nil {
+		p, err := s.readBeside(key, ".seal", sealLen(size))
+		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if x, ok := decodeSeal(p, key, size); ok {
@@ -85,19 +91,45 @@ func (d *disk) loadSeal(key sources.ID, size int64) *seal {
 	return nil
 }
 
-// writeBeside writes a small file beside the map of a blob, or replaces it, at once.
+// readBeside is a small file beside the map of a blob. One that is longer than limit, and what is no file, is an error.
+func (s *store) readBeside(key sources.ID, ending string, limit int64) ([]byte, error) {
+	f, info, err := s.openFile(s.name(key)+ending, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info.Size() > limit {
+		return nil, fmt.Errorf("%s has %d bytes, more than %d", f.Name(), info.Size(), limit)
+	}
+	p := make([]byte, info.Size())
+	_, err = io.ReadFull(f, p)
+	return p, err
+}
+
+// writeBeside writes a small file beside the map of a blob, or replaces it, at once. What another run left half written is replaced too.
 func (s *store) writeBeside(key sources.ID, ending string, p []byte) error {
 	s.beside.Lock()
 	defer s.beside.Unlock()
 	name := s.name(key) + ending
 	err := s.root.MkdirAll(path.Dir(name), 0o700)
 	if err == nil {
-		err = s.root.WriteFile(name+".new", p, 0o600)
+		s.root.Remove(name + ".new")
+		err = s.writeNew(name+".new", p)
 	}
 	if err == nil {
 		err = s.root.Rename(name+".new", name)
 	}
 	return err
+}
+
+// writeNew writes a file that is not there yet.
+func (s *store) writeNew(name string, p []byte) error {
+	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(p)
+	return errors.Join(err, f.Close())
 }
 
 // Seal reads all of file i, compares it with the hash that its listing has, and seals it. A file that is wrong is dropped and fetched once

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func openHubCache(dir, repo string) hubCache {
 	if dir == "" {
 		return hubCache{}
 	}
-	root, err := os.OpenRoot(filepath.Join(dir, "models--"+strings.ReplaceAll(repo, "/", "--")))
+	root, err := os.OpenRoot(filepath.Join(dir, "models--"+strings.ReplaceAll(repo, "/", "--")) + "/") // with the slash nothing but a directory is opened: a pipe would be waited for
 	if err != nil {
 		return hubCache{}
 	}
@@ -196,12 +197,18 @@ func (c hubCache) commits() (all []string) {
 	if c.root == nil {
 		return nil
 	}
-	dirs, _ := fs.ReadDir(c.root.FS(), "snapshots")
-	for _, d := range dirs {
-		if hexOf(d.Name(), 20) == d.Name() {
-			all = append(all, d.Name())
+	dir, err := c.root.OpenFile("snapshots", os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		if hexOf(name, 20) == name {
+			all = append(all, name)
 		}
 	}
+	slices.Sort(all)
 	return all
 }
 

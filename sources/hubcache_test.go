@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weightfs/sources"
 	"weightfs/sources/sourcetest"
 )
@@ -328,6 +330,42 @@ func TestHubCacheBlob(t *testing.T) {
 	for _, e := range []sources.Entry{{Path: f.Path, Size: f.Size + 1}, {Path: "outside", Size: f.Size}, {Path: "nonesuch", Size: f.Size}} {
 		if b := sources.OpenHubCache(cache.dir, l, &e); b != nil {
 			t.Errorf("%+v: opened", e)
+		}
+	}
+}
+
+// TestHubCachePlanted: pipes where huggingface_hub keeps directories, lists, links and content are not there; nobody waits for them.
+func TestHubCachePlanted(t *testing.T) {
+	file := sourcetest.Small()[0]
+	commit := "snapshots/" + sourcetest.Commit
+	for _, x := range []struct {
+		pipe          string
+		listed, there bool
+	}{
+		{"", false, false}, {"refs", false, false}, {"refs/main", false, false}, {"trees", true, true}, {"trees/" + sourcetest.Commit + ".json", true, true},
+		{"snapshots", true, true}, {commit, true, true}, {commit + "/" + file.Path, true, true}, {"blobs", true, false}, {"blobs/" + blobName(file), true, false},
+	} {
+		cache := newHubCache(t)
+		cache.write("refs/main", sourcetest.Commit)
+		cache.tree(sourcetest.Commit, 1, sourcetest.Truth{file})
+		cache.download(sourcetest.Commit, file, true)
+		at := filepath.Join(cache.repo, x.pipe)
+		if err := errors.Join(os.RemoveAll(at), unix.Mkfifo(at, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := offline(t, cache.dir, "", nil).List(t.Context())
+		if x.listed != (err == nil) || err != nil && !errors.Is(err, sources.ErrOffline) {
+			t.Errorf("%s: %v", x.pipe, err)
+		}
+		if err != nil {
+			continue
+		}
+		b := sources.OpenHubCache(cache.dir, l, &l.Files[0])
+		if x.there != (b != nil) {
+			t.Errorf("%s: the content is there: %t", x.pipe, b != nil)
+		}
+		if b != nil {
+			b.Close()
 		}
 	}
 }
