@@ -78,8 +78,8 @@ func (f *FS) Mount(dir string, o MountOptions) (*Mount, error) {
 func (m *Mount) start(o MountOptions) error {
 	life, end := context.WithCancel(context.Background())
 	m.end = end
-	if _, err := os.Stat("/dev/fuse"); err != nil {
-		return fmt.Errorf("mount %s: this machine has no FUSE (%v); load the fuse module, or start the container with --device /dev/fuse --cap-add SYS_ADMIN", m.dir, err)
+	if err := tryFUSE(); err != nil {
+		return fmt.Errorf("mount %s: %w", m.dir, err)
 	}
 	d := newDoor(m.fs, life)
 	m.door = d
@@ -97,9 +97,22 @@ func (m *Mount) start(o MountOptions) error {
 		return fmt.Errorf("mount %s: %w, and there is no fusermount3; install fuse3, or mount as root, or in a namespace of your own (unshare -Urm)", m.dir, direct)
 	}
 	if err := mount(false); err != nil {
-		return fmt.Errorf("mount %s: %w, and with %s: %w", m.dir, direct, helper, err)
+		return fmt.Errorf("mount %s: %w, and with %s: %w (it says why on standard error, which a mount in the foreground shows)", m.dir, direct, helper, err)
 	}
 	return nil
+}
+
+// tryFUSE says why nothing can be mounted here by this user, with or without a helper: fusermount3 opens the device as its caller.
+func tryFUSE() error {
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		return f.Close()
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("/dev/fuse cannot be opened: %w; as root chmod 666 /dev/fuse, or start the container with --device /dev/fuse --cap-add SYS_ADMIN; "+
+			"weightfs serve needs no FUSE", os.ErrPermission)
+	}
+	return fmt.Errorf("this machine has no FUSE (%v); load the fuse module, or start the container with --device /dev/fuse --cap-add SYS_ADMIN", err)
 }
 
 // serve mounts and begins to answer; the kernel has been greeted when it returns. It does not wait for the mount as the library would, which
