@@ -52,11 +52,11 @@ const (
 // stream is a run of reads that follow each other in one plan.
 type stream struct {
 	plan    weak.Pointer[Plan]
-	from    int64 // where it began
-	next    int64 // end of the furthest read
-	unit    int64 // end of the furthest unit touched
-	asked   int64 // what lies before this offset was asked for
-	borders int   // of units passed so far
+	from    int64  // where it began
+	next    int64  // end of the furthest read
+	unit    int64  // end of the furthest unit touched
+	asked   int64  // what lies before this offset was asked for
+	borders int    // of units passed so far
 	used    uint64 // tick of the last read
 }
 
