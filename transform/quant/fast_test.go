@@ -256,17 +256,17 @@ func TestFP4EqualsReference(t *testing.T) {
 func TestPackedEqualsReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for bits := 1; bits <= 8; bits++ {
-		const columns = 320 // one group
+		const columns = 512 // one group; of 4 and 8 bits every byte, under each scale at other places
 		data := make([]byte, columns*bits/8)
-		for i := range data {
-			data[i] = byte(r.Uint32())
-		}
 		for _, k := range []packed{
 			{bits: bits, group: columns, groups: 1, scale: numF32},
 			{bits: bits, group: columns, groups: 1, scale: numF32, zero: zeroPacked},
 			{bits: bits, group: columns, groups: 1, scale: numF32, zero: zeroNone, bias: true},
 		} {
-			for _, s := range every(scaleClasses(), 23) {
+			for n, s := range every(scaleClasses(), 23) {
+				for i := range data {
+					data[i] = byte(i*(2*n+1) + n)
+				}
 				extra := le32(r.Uint32())
 				if k.zero == zeroPacked {
 					extra = append(extra, le32(r.Uint32())...)
@@ -380,22 +380,28 @@ func TestFastCodecsEqualReference(t *testing.T) {
 		for i, n := range c.InputLens() {
 			inputs[i] = randomBytes(r, n)
 		}
-		ref := *c
-		ref.kernel = reference(c.kernel)
-		want := whole(r, &ref, inputs)
-		off := rapid.Int64Range(0, c.Len()-1).Draw(r, "off")
-		n := rapid.Int64Range(1, c.Len()-off).Draw(r, "n")
-		for _, v := range runnable() {
-			fast := *c
-			fast.kernel, _ = at(c.kernel, v)
-			if !bytes.Equal(whole(r, &fast, inputs), want) {
-				r.Fatalf("%s, %s: differs from its reference", c, levelName(v))
-			}
-			if !bytes.Equal(decode(r, &fast, inputs, off, n), want[off:off+n]) {
-				r.Fatalf("%s, %s: window [%d, +%d) differs from its reference", c, levelName(v), off, n)
-			}
-		}
+		compareCodec(r, c, inputs)
 	})
+}
+
+// compareCodec compares a codec at every level with its reference, as a whole and in a window.
+func compareCodec(r *rapid.T, c *rowCodec, inputs [][]byte) {
+	r.Helper()
+	ref := *c
+	ref.kernel = reference(c.kernel)
+	want := whole(r, &ref, inputs)
+	off := rapid.Int64Range(0, c.Len()-1).Draw(r, "off")
+	n := rapid.Int64Range(1, c.Len()-off).Draw(r, "n")
+	for _, v := range runnable() {
+		fast := *c
+		fast.kernel, _ = at(c.kernel, v)
+		if !bytes.Equal(whole(r, &fast, inputs), want) {
+			r.Fatalf("%s, %s: differs from its reference", c, levelName(v))
+		}
+		if !bytes.Equal(decode(r, &fast, inputs, off, n), want[off:off+n]) {
+			r.Fatalf("%s, %s: window [%d, +%d) differs from its reference", c, levelName(v), off, n)
+		}
+	}
 }
 
 // TestFastColumnsEqualReference compares GPTQ and AWQ of random shapes, with groups in order and permuted.
