@@ -102,18 +102,19 @@ func (c hubCache) tree(commit string) *tree {
 // readCached reads the form that huggingface_hub keeps a tree in: {"format_version": 1, "files": {path: {size, blob_id, lfs_sha256, lfs_size}}}.
 func (t *tree) readCached(r io.Reader) error {
 	dec := json.NewDecoder(r)
-	version := json.Number("")
+	version, listed := json.Number(""), false
 	err := eachField(dec, func(key string) error {
 		switch key {
 		case "format_version":
 			return dec.Decode(&version)
 		case "files":
+			listed = true
 			return eachField(dec, func(name string) error { return t.addCached(dec, name) })
 		}
 		return dec.Decode(&json.RawMessage{})
 	})
-	if err == nil && version != "1" {
-		err = fmt.Errorf("format_version %q", version)
+	if err == nil && (version != "1" || !listed) {
+		err = fmt.Errorf("format_version %q, a list of files: %t", version, listed)
 	}
 	return err
 }

@@ -153,6 +153,10 @@ func TestHubCacheListing(t *testing.T) {
 			c.write("trees/"+sourcetest.Commit+".json", `{"format_version": 1, "files": {"a": {"size": 1`)
 			c.download(sourcetest.Commit, truth[0], true)
 		}},
+		{name: "tree without a list", files: 1, hashes: true, make: func(c hubCache) {
+			c.write("trees/"+sourcetest.Commit+".json", `{"format_version": 1, "file": {}}`)
+			c.download(sourcetest.Commit, truth[0], true)
+		}},
 		{name: "no links", files: len(truth), make: func(c hubCache) {
 			for _, f := range truth {
 				c.download(sourcetest.Commit, f, false)

@@ -245,20 +245,22 @@ func absent(tensor, format string, args ...any) error {
 	return &Absent{Tensor: tensor, Reason: fmt.Sprintf(format, args...)}
 }
 
-// printable is hostile text as one line that Markdown shows as it is in backticks: what is not printable, and a backtick, stands as its
-// escape.
+// printable is hostile text as one line that Markdown shows as it is, in backticks or not: what is not printable, and what begins or ends
+// code, HTML, or the address of a link or image, stands as its escape.
 func printable(s string) string {
 	var b strings.Builder
+	before := rune(0)
 	for _, r := range s {
 		switch {
-		case r == '`':
-			b.WriteString(`\x60`)
+		case r == '`' || r == '<' || r == '(' && before == ']':
+			fmt.Fprintf(&b, `\x%02x`, r)
 		case unicode.IsPrint(r) && r != utf8.RuneError:
 			b.WriteRune(r)
 		default:
 			q := strconv.QuoteRune(r)
 			b.WriteString(q[1 : len(q)-1])
 		}
+		before = r
 	}
 	return b.String()
 }

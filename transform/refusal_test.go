@@ -218,3 +218,20 @@ func TestLongHeader(t *testing.T) {
 	}
 	at(t, dir, m, "resident/model.safetensors.index.json")
 }
+
+// TestHostileMarkdown: names and dtypes that a README.md quotes are text in it: no HTML, code, link, image or character that is not printable.
+func TestHostileMarkdown(t *testing.T) {
+	const hostile, shown = "<script>![x](http://x)`\u202e", `\x3cscript>![x]\x28http://x)\x60\u202e`
+	m := handMade(`{"quantization_config":{"quant_method":"<script>"}}`,
+		hostile+".qweight I32 1 8", hostile+".weight U8 4 4", hostile+".weight_scale F32 1")
+	dir := m.tree()
+	readme := string(at(t, dir, m, "README.md"))
+	if n := strings.Count(readme, shown); n < 3 {
+		t.Errorf("the name is quoted %d times in %s", n, readme)
+	}
+	for _, bad := range []string{"<script", "](", "\u202e"} {
+		if strings.Contains(readme, bad) {
+			t.Errorf("%q stands in %s", bad, readme)
+		}
+	}
+}
