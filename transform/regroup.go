@@ -30,7 +30,7 @@ func regroupDir(in *input, fuse, bf16 bool) (plan.Dir, cost, error) {
 		return nil, cost{}, err
 	}
 	if in.Experts.Parts[0].Fused == fuse {
-		return nil, cost{}, absent(in.first(in.Experts, &in.Experts.Parts[0]), "the experts of this release have that form already")
+		return nil, cost{}, absent("", "the experts of this release have that form already")
 	}
 	s := in.sums()
 	c := cost{total(s.native), total(s.native)}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -50,6 +51,9 @@ func (v *verifier) verify(ctx context.Context, paths []string) error {
 	}
 	if v.wrong > 0 {
 		return fmt.Errorf("%w: %d files differ from the hashes that the source has", sources.ErrCorrupt, v.wrong)
+	}
+	if v.right == 0 {
+		return hinted{errors.New("nothing was compared"), "the Hub has hashes of its files; directories and plain HTTP servers have none"}
 	}
 	return nil
 }
