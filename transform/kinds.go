@@ -100,7 +100,8 @@ func (f *former) of(k int, suffix string) uint32 {
 // find is the number of a form that the shard had not yet.
 func (f *former) find(k int, key formKey) uint32 {
 	t := f.header.At(k)
-	f.text = append(append(append(append(f.text[:0], key.suffix...), 0), t.DTypeName...), 0)
+	f.text = append(append(f.text[:0], key.suffix...), 0)
+	f.text = append(binary.AppendUvarint(f.text, uint64(len(t.DTypeName))), t.DTypeName...)
 	f.text = binary.AppendVarint(f.text, key.bytes)
 	for _, d := range t.Shape {
 		f.text = binary.AppendVarint(f.text, d)
