@@ -88,33 +88,37 @@ func TestHQQEqualsReference(t *testing.T) {
 
 // TestByteCodecsEqualReference compares whole codecs of odd shapes, one row and one column over random bytes.
 func TestByteCodecsEqualReference(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		out, in := rapid.Int64Range(1, 40).Draw(r, "out"), rapid.Int64Range(1, 700).Draw(r, "in")
-		num := rapid.SampledFrom([]number{numF32, numBF16, numF16}).Draw(r, "scale")
-		var c *rowCodec
-		switch rapid.IntRange(0, 4).Draw(r, "kind") {
-		case 0:
-			c = matched(r, map[string]string{"weight": fmt.Sprint("I8 ", out, in), "SCB": fmt.Sprint("F32 ", out)})
-		case 1:
-			c = bitnet{scale: num, divides: rapid.Bool().Draw(r, "divides"), shift: 2 * rapid.IntRange(0, 3).Draw(r, "shift")}.slab(out, in).(*rowCodec)
-		case 2:
+	floats := func(r *rapid.T) number {
+		return rapid.SampledFrom([]number{numF32, numBF16, numF16}).Draw(r, "scale")
+	}
+	for name, draw := range map[string]func(r *rapid.T, out, in int64) *rowCodec{
+		"bnb8": func(r *rapid.T, out, in int64) *rowCodec {
+			return matched(r, map[string]string{"weight": fmt.Sprint("I8 ", out, in), "SCB": fmt.Sprint("F32 ", out)})
+		},
+		"bitnet": func(r *rapid.T, out, in int64) *rowCodec {
+			return bitnet{scale: floats(r), divides: rapid.Bool().Draw(r, "divides"), shift: 2 * rapid.IntRange(0, 3).Draw(r, "shift")}.slab(out, in).(*rowCodec)
+		},
+		"mxfp6": func(r *rapid.T, out, in int64) *rowCodec {
 			groups := ceilDiv(in, 32)
-			c = matched(r, map[string]string{"weight_packed": fmt.Sprint("U8 ", out, 24*groups), "weight_scale": fmt.Sprint("U8 ", out, groups)})
-		case 3:
+			return matched(r, map[string]string{"weight_packed": fmt.Sprint("U8 ", out, 24*groups), "weight_scale": fmt.Sprint("U8 ", out, groups)})
+		},
+		"paired rows": func(r *rapid.T, out, in int64) *rowCodec {
 			groups := rapid.Int64Range(1, 5).Draw(r, "groups")
-			c = matched(r, map[string]string{"weight": fmt.Sprint("U8 ", out, groups*ceilDiv(in, groups)), "weight_scale": fmt.Sprint("BF16 ", 2*out, groups)})
-		default:
+			return matched(r, map[string]string{"weight": fmt.Sprint("U8 ", out, groups*ceilDiv(in, groups)), "weight_scale": fmt.Sprint("BF16 ", 2*out, groups)})
+		},
+		"hqq": func(r *rapid.T, out, in int64) *rowCodec {
 			p := hqqPackings[rapid.SampledFrom([]string{"8bit_u8", "4bit_u8", "2bit_u8", "1bit_u8", "3bit_32"}).Draw(r, "packing")]
 			h := hqqShape{axis: rapid.Int64Range(0, 1).Draw(r, "axis"), packing: p, rows: out, columns: in, step: ceilDiv(out, int64(p.count))}
-			slab := rapid.IntRange(0, int(ceilDiv(out, h.step))-1).Draw(r, "slab")
-			c = h.slab(slab, min(h.step, out-int64(slab)*h.step), num, num).(*rowCodec)
-		}
-		inputs := make([][]byte, len(c.inputs))
-		for i, n := range c.InputLens() {
-			inputs[i] = randomBytes(r, n)
-		}
-		compareCodec(r, c, inputs)
-	})
+			slab, num := rapid.Int64Range(0, ceilDiv(out, h.step)-1).Draw(r, "slab"), floats(r)
+			return h.slab(int(slab), min(h.step, out-slab*h.step), num, num).(*rowCodec)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(r *rapid.T) {
+				compareCodec(r, draw(r, rapid.Int64Range(1, 40).Draw(r, "out"), rapid.Int64Range(1, 700).Draw(r, "in")))
+			})
+		})
+	}
 }
 
 // matched is the codec of a group that must be recognised.

@@ -340,53 +340,63 @@ func randomBytes(r *rapid.T, n int64) []byte {
 
 // TestFastCodecsEqualReference compares whole codecs of odd shapes, partial blocks, one row and one column over random bytes.
 func TestFastCodecsEqualReference(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		experts, out := rapid.Int64Range(1, 3).Draw(r, "experts"), rapid.Int64Range(1, 70).Draw(r, "out")
-		in := rapid.Int64Range(1, 700).Draw(r, "in")
-		var c *rowCodec
-		switch rapid.IntRange(0, 3).Draw(r, "kind") {
-		case 0:
-			block := [2]int{rapid.IntRange(1, 64).Draw(r, "bm"), rapid.IntRange(1, 300).Draw(r, "bn")}
-			num := rapid.SampledFrom([]number{numF32, numBF16, numF16, numE8M0}).Draw(r, "scale")
-			shape := []int64{experts, ceilDiv(out, int64(block[0])), ceilDiv(in, int64(block[1]))}
-			g, err := findGrid([]int64{experts, out, in}, shape, block)
-			if err != nil {
-				r.Fatal(err)
-			}
-			dtype := rapid.SampledFrom([]string{"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "I8"}).Draw(r, "dtype")
-			c = newScaled8(Tensor{DType: dtype, Shape: []int64{experts, out, in}}, scaled8{codes: codes8[dtype], scale: num, bn: int(g.bn)}, g)
-		case 1:
-			k := rapid.SampledFrom([]fp4{{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, highFirst: true}}).Draw(r, "fp4")
-			k.second = rapid.SampledFrom([]secondScale{secondNone, secondMultiplies, secondDivides, secondOfMLX}).Draw(r, "second")
-			c = newFP4(k, experts, out, 2*in)
-			if k.second != secondNone {
-				c.inputs = append(c.inputs, rowInput{rowBytes: 4, perExpert: 1, num: 1, den: out, size: 4 * experts})
-			}
-		case 2:
-			bits := rapid.IntRange(1, 8).Draw(r, "bits")
-			group := min(in, rapid.OneOf(rapid.Int64Range(1, in), rapid.SampledFrom([]int64{32, 64, 96})).Draw(r, "group"))
-			k := packed{bits: bits, group: int(group), groups: int(ceilDiv(in, group)), scale: numBF16, zero: rapid.SampledFrom([]packedZero{zeroMiddle, zeroPacked, zeroNone}).Draw(r, "zero")}
-			columns, bytes := k.unit()
-			c = &rowCodec{experts: experts, out: out, in: in, size: 2 * experts * out * in, unit: columns, kernel: k.kernel(), inputs: []rowInput{
-				rowData(4*ceilDiv(in*int64(bits), 32), experts, out, bytes), rowData(2*int64(k.groups), experts, out, 0)}}
-			if k.zero == zeroPacked {
-				rows := ceilDiv(out*int64(bits), 32)
-				c.inputs = append(c.inputs, rowInput{rowBytes: 4 * int64(k.groups), perExpert: rows, num: int64(bits), den: 32, size: experts * rows * 4 * int64(k.groups)})
-			}
-		default:
-			c = Cast(rapid.SampledFrom([]string{"F16", "F32", "F64", "F8_E4M3"}).Draw(r, "dtype"), []int64{experts * out * in}).(*rowCodec)
-		}
-		inputs := make([][]byte, len(c.inputs))
-		for i, n := range c.InputLens() {
-			inputs[i] = randomBytes(r, n)
-		}
-		compareCodec(r, c, inputs)
-	})
+	for name, draw := range map[string]func(r *rapid.T, experts, out, in int64) *rowCodec{"one byte": drawScaled8, "fp4": drawFP4, "packed": drawPacked, "cast": drawCast} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(r *rapid.T) {
+				experts, out := rapid.Int64Range(1, 3).Draw(r, "experts"), rapid.Int64Range(1, 70).Draw(r, "out")
+				compareCodec(r, draw(r, experts, out, rapid.Int64Range(1, 700).Draw(r, "in")))
+			})
+		})
+	}
 }
 
-// compareCodec compares a codec at every level with its reference, as a whole and in a window.
-func compareCodec(r *rapid.T, c *rowCodec, inputs [][]byte) {
+func drawScaled8(r *rapid.T, experts, out, in int64) *rowCodec {
+	block := [2]int{rapid.IntRange(1, 64).Draw(r, "bm"), rapid.IntRange(1, 300).Draw(r, "bn")}
+	num := rapid.SampledFrom([]number{numF32, numBF16, numF16, numE8M0}).Draw(r, "scale")
+	shape := []int64{experts, ceilDiv(out, int64(block[0])), ceilDiv(in, int64(block[1]))}
+	g, err := findGrid([]int64{experts, out, in}, shape, block)
+	if err != nil {
+		r.Fatal(err)
+	}
+	dtype := rapid.SampledFrom([]string{"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "I8"}).Draw(r, "dtype")
+	return newScaled8(Tensor{DType: dtype, Shape: []int64{experts, out, in}}, scaled8{codes: codes8[dtype], scale: num, bn: int(g.bn)}, g)
+}
+
+func drawFP4(r *rapid.T, experts, out, in int64) *rowCodec {
+	k := rapid.SampledFrom([]fp4{{group: 32, scale: numE8M0}, {group: 16, scale: numE4M3}, {group: 16, scale: numE4M3, highFirst: true}}).Draw(r, "fp4")
+	k.second = rapid.SampledFrom([]secondScale{secondNone, secondMultiplies, secondDivides, secondOfMLX}).Draw(r, "second")
+	c := newFP4(k, experts, out, 2*in)
+	if k.second != secondNone {
+		c.inputs = append(c.inputs, rowInput{rowBytes: 4, perExpert: 1, num: 1, den: out, size: 4 * experts})
+	}
+	return c
+}
+
+func drawPacked(r *rapid.T, experts, out, in int64) *rowCodec {
+	bits := rapid.IntRange(1, 8).Draw(r, "bits")
+	group := min(in, rapid.OneOf(rapid.Int64Range(1, in), rapid.SampledFrom([]int64{32, 64, 96})).Draw(r, "group"))
+	k := packed{bits: bits, group: int(group), groups: int(ceilDiv(in, group)), scale: numBF16, zero: rapid.SampledFrom([]packedZero{zeroMiddle, zeroPacked, zeroNone}).Draw(r, "zero")}
+	columns, bytes := k.unit()
+	c := &rowCodec{experts: experts, out: out, in: in, size: 2 * experts * out * in, unit: columns, kernel: k.kernel(), inputs: []rowInput{
+		rowData(4*ceilDiv(in*int64(bits), 32), experts, out, bytes), rowData(2*int64(k.groups), experts, out, 0)}}
+	if k.zero == zeroPacked {
+		rows := ceilDiv(out*int64(bits), 32)
+		c.inputs = append(c.inputs, rowInput{rowBytes: 4 * int64(k.groups), perExpert: rows, num: int64(bits), den: 32, size: experts * rows * 4 * int64(k.groups)})
+	}
+	return c
+}
+
+func drawCast(r *rapid.T, experts, out, in int64) *rowCodec {
+	return Cast(rapid.SampledFrom([]string{"F16", "F32", "F64", "F8_E4M3"}).Draw(r, "dtype"), []int64{experts * out * in}).(*rowCodec)
+}
+
+// compareCodec compares a codec at every level with its reference over random bytes, as a whole and in a window.
+func compareCodec(r *rapid.T, c *rowCodec) {
 	r.Helper()
+	inputs := make([][]byte, len(c.inputs))
+	for i, n := range c.InputLens() {
+		inputs[i] = randomBytes(r, n)
+	}
 	ref := *c
 	ref.kernel = reference(c.kernel)
 	want := whole(r, &ref, inputs)
