@@ -10,7 +10,7 @@ const (
 	maxStreams = 256
 	maxAsked   = 4096      // units
 	maxWindow  = 256 << 20 // bytes of a file asked for before they are read: enough for 16 connections
-	aheadTimes = 16        // and no more than so many times what the stream has read: who stops early has cost little
+	aheadTimes = 32        // and no more than so many times what the stream has read: who stops early has cost little
 	maxNext    = 64        // bundles asked for by one read
 	forgetUnit = 1 << 30   // a unit is remembered until this many bytes of others have been asked for
 	minSlack   = 1 << 20   // a read this near to where a stream should go on is part of it: kernels send reads out of order
@@ -21,7 +21,7 @@ const streamBorders = 2
 
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
-// of it, sixteen times as far as it has read. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
+// of it, 32 times as far as it has read. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
 // stretch of a large file: then for the part of it that [Plan.SetParts] tells.
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.

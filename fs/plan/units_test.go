@@ -90,7 +90,7 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 }
 
-// TestStopsEarly: who stops reading has fetched no more than sixteen times what was read beyond it, and one unit.
+// TestStopsEarly: who stops reading has fetched no more than 32 times what was read beyond it, and one unit.
 func TestStopsEarly(t *testing.T) {
 	for _, x := range []struct {
 		name string
