@@ -78,6 +78,8 @@ func TestRefusals(t *testing.T) {
 		{"exl3", map[string]string{"trellis": "I16 4 4 4", "suh": "F16 4"}, Config{}, "m.trellis", "trellis"},
 		{"aqlm", map[string]string{"codes": "I8 4 4 1", "codebooks": "F16 1 256 1 8"}, Config{}, "m.codes", "code books"},
 		{"marlin", map[string]string{"B": "I32 4 4", "s": "F16 4 4"}, Config{}, "m.B", "tiles"},
+		{"bitblas", map[string]string{"qweight": "I8 64 32", "zeros": "I8 2 32", "scales": "F16 64 2"}, Config{Method: "gptq"}, "m.qweight", "bitblas"},
+		{"awq gemv_fast", map[string]string{"qweight": "I16 16 64", "qzeros": "F16 2 64", "scales": "F16 2 64"}, Config{Method: "awq"}, "m.qweight", "gemv-fast"},
 		{"dfloat11", map[string]string{"encoded_exponent": "U8 10", "sign_mantissa": "U8 10"}, Config{}, "m.encoded_exponent", "shapes"},
 		{"integers without a scale", map[string]string{"weight": "I8 4 4"}, Config{Method: "compressed-tensors"}, "m.weight", "without a scale"},
 		{"unknown packing", map[string]string{"weight_packed": "I64 4 4", "weight_scale": "F16 4 1"}, Config{}, "m.weight_packed", "no known format"},

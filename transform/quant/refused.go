@@ -8,10 +8,10 @@ import (
 
 // marker is siblings that give a format away which is recognised and refused.
 type marker struct {
-	name     string
-	all      []string // suffixes that must all be there
-	reason   string
-	weighted string // dtype that the "weight" must have, if any
+	name   string
+	all    []string // suffixes that must all be there
+	reason string
+	dtype  string // that the first must have, if any
 }
 
 // markers lists the refused formats. Their releases stay readable; only views that would need the values are absent.
@@ -33,10 +33,12 @@ func markers() []marker {
 		{name: "marlin", all: []string{"B", "workspace"}, reason: tiled},
 		{name: "quanto", all: []string{"weight._data", "weight._scale"}, reason: "its packing is not specified here"},
 		{name: "eetq", all: []string{"qweight", "weight_scales"}, reason: tiled},
-		{name: "eetq", all: []string{"weight", "weight_scales"}, reason: tiled, weighted: "I8"},
+		{name: "eetq", all: []string{"weight", "weight_scales"}, reason: tiled, dtype: "I8"},
+		{name: "bitblas", all: []string{"qweight", "scales"}, reason: tiled, dtype: "I8"},
+		{name: "gemv-fast", all: []string{"qweight", "scales"}, reason: tiled, dtype: "I16"},
 		{name: "qqq", all: []string{"B", "s_channel"}, reason: tiled},
 		{name: "spqr", all: []string{"dense_weights", "row_offsets"}, reason: "its outliers are kept in a sparse matrix of its own layout"},
-		{name: "higgs", all: []string{"weight", "tables", "scales"}, reason: books, weighted: "U8"},
+		{name: "higgs", all: []string{"weight", "tables", "scales"}, reason: books, dtype: "U8"},
 		{name: "sparse-bitmask", all: []string{"compressed", "bitmask"}, reason: "sparse weights without fixed places: a row's bytes cannot be found without reading all before"},
 		{name: "sparse-24", all: []string{"weight_packed", "meta"}, reason: tiled},
 		{name: "dfloat11", all: []string{"encoded_exponent", "sign_mantissa"}, reason: "the shapes of its weights are in the model's code, not in the release"},
@@ -59,7 +61,7 @@ func refusedFormat() format {
 func matchRefused(m *matcher) (*Match, error) {
 	for _, k := range markers() {
 		there := !slices.ContainsFunc(k.all, func(s string) bool { return !m.has(s) })
-		if there && (k.weighted == "" || m.is("weight", k.weighted)) {
+		if there && (k.dtype == "" || m.is(k.all[0], k.dtype)) {
 			return nil, &Refused{Tensor: m.tensor(k.all[0]).Name, Format: k.name, Reason: k.reason}
 		}
 	}
