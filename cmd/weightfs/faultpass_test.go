@@ -46,12 +46,10 @@ func (m *faultMount) cacheFiles(ext string) []string {
 func TestFaultFlipped(t *testing.T) {
 	m := newFaultMount(t, "")
 	rnd := rand.New(rand.NewPCG(11, 7))
-	shards := []string{"model-00002-of-00006.safetensors", "model-00005-of-00006.safetensors"}
+	const shard = "model-00005-of-00006.safetensors"
 	for _, remount := range []bool{false, true} {
 		m.mount(plainly, "--view=release", "hf://demo/kimi-mxfp4")
-		for _, shard := range shards {
-			m.passed("kimi-mxfp4", shard)
-		}
+		m.passed("kimi-mxfp4", shard)
 		m.ledger.Take()
 		if remount {
 			m.unmount()
@@ -64,11 +62,9 @@ func TestFaultFlipped(t *testing.T) {
 		if remount {
 			m.mount(plainly, "--view=release", "hf://demo/kimi-mxfp4")
 		}
-		for _, shard := range shards {
-			for _, way := range []string{"direct", "pread"} {
-				if got := m.read(way, "kimi-mxfp4", shard); got != "right" {
-					t.Errorf("%s after a flip, remounted %v: %s", way, remount, got)
-				}
+		for _, way := range []string{"direct", "pread"} {
+			if got := m.read(way, "kimi-mxfp4", shard); got != "right" {
+				t.Errorf("%s after a flip, remounted %v: %s", way, remount, got)
 			}
 		}
 		m.unmount()
@@ -141,11 +137,9 @@ func TestFaultEvicted(t *testing.T) {
 	}
 	all := func() {
 		t.Helper()
-		for _, f := range testrel.QwenFP8().Files {
-			for range 2 { // the second time it may be complete
-				if got := m.read("direct", "qwen-fp8", f.Path); got != "right" {
-					t.Errorf("%s: %s", f.Path, got)
-				}
+		for range 2 { // the second time some are complete
+			if out, err := m.reader("direct", "qwen-fp8", "*", ".").Output(); err != nil || strings.TrimSpace(string(out)) != "right" {
+				t.Errorf("%s, %v", out, err)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -23,12 +24,18 @@ import (
 // that the file is of. It prints "right", or what happened: an errno's name, SIGBUS, or WRONG and where.
 //
 //	fault-reader WAY RELEASE PATH FILE...
+//	fault-reader WAY RELEASE '*' DIR...   all files of the release
 func faultReader() {
-	r := testrel.ByName(os.Args[2])[0]
-	truth := r.File(os.Args[3])
+	r, read := testrel.ByName(os.Args[2])[0], faultReaders[os.Args[1]]
 	var err error
 	for _, name := range os.Args[4:] {
-		err = errors.Join(err, faultReaders[os.Args[1]](name, truth))
+		if os.Args[3] != "*" {
+			err = errors.Join(err, read(name, r.File(os.Args[3])))
+			continue
+		}
+		for i := range r.Files {
+			err = errors.Join(err, read(filepath.Join(name, r.Files[i].Path), &r.Files[i]))
+		}
 	}
 	var errno syscall.Errno
 	switch {
