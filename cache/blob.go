@@ -31,7 +31,7 @@ type diskBlob struct {
 	broken    bool     // can no longer be written
 	pinned    int      // while it is not 0, nothing is evicted
 	verifying bool
-	used      int64 // unix time of the last use
+	used      int64 // unix time of the last use, in nanoseconds
 	looked    int64 // unix time of the last refresh
 
 	// create is held while the two files are made or looked at again, append for one append to the map, so that a failed one can be cut off. Neither
@@ -102,7 +102,7 @@ func (b *diskBlob) tryLoad() error {
 		return err
 	}
 	b.size, b.index, b.logged = head.size, x, int64(good)
-	b.used = info.ModTime().Unix()
+	b.used = info.ModTime().UnixNano()
 	for _, g := range x.groups {
 		g.used = b.used
 	}
@@ -256,7 +256,7 @@ func (b *diskBlob) read(first int64, bufs [][]byte) (good []bool) {
 
 // hold keeps the groups of cells from being punched while they are read, and notes which cells are there.
 func (b *diskBlob) hold(first int64, there []bool, sums []uint32) (any bool) {
-	now := b.store.now().Unix()
+	now := b.store.now().UnixNano()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range there {
@@ -378,7 +378,7 @@ func (b *diskBlob) have(first int64, sums []uint32) {
 	for i, s := range sums {
 		b.index.set(first+int64(i), s)
 	}
-	b.used = b.store.now().Unix()
+	b.used = b.store.now().UnixNano()
 	b.index.groups[first/pieceCells].used = b.used
 }
 
@@ -634,7 +634,7 @@ func (b *diskBlob) close() {
 	used := b.used
 	b.mu.Unlock()
 	if b.writable() && b.log != nil && used > 0 {
-		t := time.Unix(used, 0)
+		t := time.Unix(0, used)
 		b.store.root.Chtimes(b.store.name(b.key)+".map", t, t)
 	}
 	b.closeFiles()

@@ -15,8 +15,7 @@ func (f *Files) Lend(ctx context.Context, i int) (fd uintptr, done func(), ok bo
 	return f.Complete(i)
 }
 
-// Completes says that file i has no such local file at the moment, but will have one when all of it was read: it is to be kept on disk and
-// its SHA-256 is known. A file that is not open may have one already.
+// Completes says that file i has such a local file, or will have one, when all of it was read: it is to be kept on disk and its SHA-256 is known.
 func (f *Files) Completes(i int) bool {
 	x := &f.files[i]
 	if f.cache.disk == nil || f.cache.disk.own == nil || x.entry.SHA256 == "" {
@@ -26,12 +25,5 @@ func (f *Files) Completes(i int) bool {
 	if o == nil {
 		return true
 	}
-	return o.content != nil && o.content.seal.Load() == nil && len(o.content.blobs) > 0 && !o.content.blobs[0].whole()
-}
-
-// whole says whether the blob is complete and verified.
-func (b *diskBlob) whole() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.index.whole && b.index.cells == cellsOf(b.size)
+	return o.content != nil && o.content.seal.Load() == nil && len(o.content.blobs) > 0
 }

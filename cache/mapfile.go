@@ -145,7 +145,7 @@ type index struct {
 type stored struct {
 	have uint16
 	busy uint16 // being written or evicted: whoever set the bit owns the cell
-	used int64  // unix time of the last use
+	used int64  // unix time of the last use, in nanoseconds
 	pins int    // readers that may be reading any of the cells
 	sums [pieceCells]uint32
 }

@@ -103,7 +103,7 @@ func (s *store) note(base string) bool {
 	if err != nil || bytes == 0 {
 		return false
 	}
-	s.rest[key] = atRest{m.ModTime().Unix(), bytes}
+	s.rest[key] = atRest{m.ModTime().UnixNano(), bytes}
 	s.used += bytes
 	return true
 }

@@ -32,7 +32,7 @@ type Backing struct {
 type Backings interface {
 	// Lend opens a file of the release, and lends the local file that has its bytes, if there is one.
 	Lend(ctx context.Context, file int) (Backing, bool)
-	// Completes says that there is no such local file at the moment, but that there will be when all of the file was read.
+	// Completes says that such a local file comes and goes: there is one, or will be, when all of the file was read, until it is evicted.
 	Completes(file int) bool
 }
 
