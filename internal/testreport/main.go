@@ -1,10 +1,12 @@
 // Command testreport reads the output of one or more "go test -json" runs and prints what a person wants to know of it: a line a
-// package, the whole output of whatever failed, and at the end every skipped test with its reason. It exits 1 if anything failed.
+// package, the whole output of whatever failed, and at the end every skipped test with its reason. It exits 1 if anything failed. With the name of a
+// file it adds the skipped tests to that instead, so that several runs end in one list.
 package main
 
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -33,6 +35,10 @@ func main() {
 		os.Exit(1)
 	}
 	r.close()
+	if err := r.listSkips(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "testreport:", err)
+		os.Exit(1)
+	}
 	if r.failed > 0 || r.passed == 0 {
 		os.Exit(1)
 	}
@@ -103,12 +109,24 @@ func (r *report) close() {
 			fmt.Fprintf(r.out, "%s\n%s", key, strings.Join(lines, ""))
 		}
 	}
-	sort.Strings(r.skips)
-	if len(r.skips) > 0 {
-		fmt.Fprintln(r.out, "\nNot run on this machine:")
-	}
-	for _, s := range r.skips {
-		fmt.Fprintln(r.out, "  "+s)
-	}
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+}
+
+// listSkips says what was skipped, and why: at the end of the file named, or, if none is, of the report.
+func (r *report) listSkips(file []string) error {
+	sort.Strings(r.skips)
+	var list strings.Builder
+	for _, s := range r.skips {
+		fmt.Fprintf(&list, "Not run on this machine: %s\n", s)
+	}
+	if len(file) == 0 {
+		_, err := io.WriteString(r.out, list.String())
+		return err
+	}
+	f, err := os.OpenFile(file[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(list.String())
+	return errors.Join(err, f.Close())
 }
