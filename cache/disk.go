@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -192,7 +195,8 @@ func removeLeftOver(root *os.Root) {
 	}
 }
 
-// removeOlder removes what older formats kept: nothing reads it any more. What a newer one keeps is neither read nor touched.
+// removeOlder removes the blobs that older formats kept: nothing reads them any more. What a newer one keeps is neither read nor touched, and a
+// file that is not named as those of a blob is somebody else's.
 func removeOlder(root *os.Root) {
 	f, err := root.Open(".")
 	if err != nil {
@@ -203,8 +207,28 @@ func removeOlder(root *os.Root) {
 	own, _ := formatOf(version)
 	for _, name := range names {
 		if n, ok := formatOf(name); ok && n < own {
-			root.RemoveAll(name)
+			removeBlobs(root, name)
 		}
+	}
+}
+
+// removeBlobs removes the files of blobs below a directory, <2 hex>/<64 hex of key>.<ending>, and the directories that are empty then.
+func removeBlobs(root *os.Root, dir string) {
+	dirs := []string{}
+	fs.WalkDir(root.FS(), dir, func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+		case e.IsDir():
+			dirs = append(dirs, name)
+		default:
+			if _, ok := keyOf(strings.TrimSuffix(e.Name(), path.Ext(name))); ok {
+				root.Remove(name)
+			}
+		}
+		return nil
+	})
+	for _, name := range slices.Backward(dirs) {
+		root.Remove(name) // fails if something is left
 	}
 }
 

@@ -344,6 +344,8 @@ func TestOtherFormats(t *testing.T) {
 	for _, name := range []string{"v2", "vault", "v"} {
 		must(t, os.MkdirAll(filepath.Join(o.Dir, name, "ab"), 0o700))
 	}
+	must(t, os.MkdirAll(filepath.Join(o.Dir, "v00"), 0o700))
+	must(t, os.WriteFile(filepath.Join(o.Dir, "v00", "thesis.data"), nil, 0o600)) // somebody else's
 	must(t, os.Rename(filepath.Join(o.Dir, version), filepath.Join(o.Dir, "v3")))
 	src.take()
 	c = newCache(t, o)
@@ -361,8 +363,11 @@ func TestOtherFormats(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if want := []string{"lock", "v", "v1", "v2", "v3", "vault"}; !slices.Equal(names, want) {
+	if want := []string{"lock", "v", "v00", "v1", "v2", "v3", "vault"}; !slices.Equal(names, want) {
 		t.Errorf("the directory has %q, want %q", names, want)
+	}
+	if _, err := os.Stat(filepath.Join(o.Dir, "v00", "thesis.data")); err != nil {
+		t.Error(err)
 	}
 }
 
