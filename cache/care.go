@@ -2,8 +2,10 @@ package cache
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"slices"
 
@@ -41,21 +43,47 @@ func (c *Cache) CheckDisk(ctx context.Context, progress func(bytes int64)) (r Di
 	buf := make([]byte, pieceCells*cellSize)
 	for _, key := range s.keys() {
 		b := s.open(key, -1)
-		for _, g := range b.groups() {
-			if err := ctx.Err(); err != nil {
-				s.release(b)
-				return r, context.Cause(ctx)
-			}
-			cells, bad, n := b.check(g, buf)
-			r.Cells, r.Bad = r.Cells+cells, r.Bad+bad
-			progress(n)
-		}
-		if b.wrong(ctx) {
-			r.Wrong++
-			b.drop()
-		}
-		r.Blobs++
+		one, err := b.checkAll(ctx, buf, progress)
 		s.release(b)
+		r = DiskCheck{r.Blobs + 1, r.Cells + one.Cells, r.Bad + one.Bad, r.Wrong + one.Wrong}
+		if err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// checkAll reads all that is on disk of a blob, once. If it is complete its SHA-256 is known then: one that has the right one is verified, and one that was
+// verified and has another is dropped. Of any other blob the name may be something else than its SHA-256.
+func (b *diskBlob) checkAll(ctx context.Context, buf []byte, progress func(bytes int64)) (r DiskCheck, err error) {
+	b.mu.Lock()
+	full, whole := b.full(), b.index.whole
+	b.mu.Unlock()
+	var before fileState
+	h, sum := sha256.New(), io.Discard
+	if full {
+		if before, err = b.state(); err == nil {
+			sum = h
+		}
+		full = err == nil
+	}
+	for _, g := range b.groups() {
+		if ctx.Err() != nil {
+			return r, context.Cause(ctx)
+		}
+		if full {
+			populate(b.data, g*pieceCells<<cellLog2, int(min(pieceCells<<cellLog2, b.size-g*pieceCells<<cellLog2)))
+		}
+		cells, bad, n := b.check(g, buf, sum)
+		r.Cells, r.Bad = r.Cells+cells, r.Bad+bad
+		progress(n)
+	}
+	switch all := full && r.Bad == 0 && r.Cells == cellsOf(b.size); {
+	case all && sources.ID(h.Sum(nil)) == b.key:
+		b.verified(before)
+	case all && whole:
+		r.Wrong = 1
+		b.drop()
 	}
 	return r, nil
 }
@@ -91,8 +119,8 @@ func (s *store) keys() (out []sources.ID) {
 	return out
 }
 
-// check reads the cells of a group and drops those that are bad.
-func (b *diskBlob) check(group int64, buf []byte) (cells, bad, n int64) {
+// check reads the cells of a group into sum and drops those that are bad.
+func (b *diskBlob) check(group int64, buf []byte, sum io.Writer) (cells, bad, n int64) {
 	for left := b.present(group); left != 0; left &= left - 1 {
 		i := group*pieceCells + int64(bits.TrailingZeros16(left))
 		p := buf[:b.cellLen(i)]
@@ -100,27 +128,8 @@ func (b *diskBlob) check(group int64, buf []byte) (cells, bad, n int64) {
 			bad++
 			b.discard(i)
 		}
+		sum.Write(p)
 		n += int64(len(p))
 	}
 	return cells, bad, n
-}
-
-// wrong says whether a blob that was verified once is not what it is named after any more. A complete one that was not, and is right, is verified
-// now. Of any other the name may be something else than its SHA-256.
-func (b *diskBlob) wrong(ctx context.Context) bool {
-	b.mu.Lock()
-	full, whole := b.full(), b.index.whole
-	b.mu.Unlock()
-	if !full {
-		return false
-	}
-	before, err := b.state()
-	if err != nil {
-		return false
-	}
-	sum, err := b.hash(ctx.Err)
-	if err == nil && sum == b.key {
-		b.verified(before)
-	}
-	return whole && err == nil && sum != b.key
 }
