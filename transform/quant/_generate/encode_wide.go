@@ -68,22 +68,7 @@ func webAI() {
 	INCQ(i)
 	CMPQ(i, U8(batch))
 	JLT(LabelRef("quantize"))
-	Label("scalesOnly")
-	ADDQ(I32(2*block*batch), values)
-	ADDQ(U8(2*batch), scales)
-	ADDQ(U8(batch), zeros)
-	DECQ(n)
-	JMP(LabelRef("loop"))
-	Label("done")
-	result := GP32()
-	XORL(result, result)
-	TESTL(bad, bad)
-	JZ(LabelRef("good"))
-	MOVL(U32(0x7F80), result)
-	Label("good")
-	Store(result, ReturnIndex(0))
-	VZEROUPPER()
-	RET()
+	nextBatch(values, scales, zeros, n, bad, block, batch)
 }
 
 // broadcastDouble is a ZMM register with a binary64 constant in every place.
@@ -219,22 +204,7 @@ func encodeBlocks(block int, symmetric bool) {
 	CMPQ(i, U8(batch))
 	JLT(LabelRef("quantize"))
 
-	Label("scalesOnly")
-	ADDQ(I32(2*block*batch), values)
-	ADDQ(U8(2*batch), scales)
-	ADDQ(U8(batch), zeros)
-	DECQ(n)
-	JMP(LabelRef("loop"))
-	Label("done")
-	result := GP32()
-	XORL(result, result)
-	TESTL(bad, bad)
-	JZ(LabelRef("good"))
-	MOVL(U32(0x7F80), result)
-	Label("good")
-	Store(result, ReturnIndex(0))
-	VZEROUPPER()
-	RET()
+	nextBatch(values, scales, zeros, n, bad, block, batch)
 }
 
 // wideEncoder holds constants.
@@ -438,4 +408,24 @@ func (e *wideEncoder) quantize(values, codes Mem, r, z reg.VecVirtual) {
 	VPSLLD(U8(4), odd, odd)
 	VPORD(odd, even, even)
 	VPMOVDB(even, codes)
+}
+
+// nextBatch ends the loop over batches of an encoder. It returns 0x7F80 if a bit of bad is set, else 0.
+func nextBatch(values, scales, zeros, n, bad reg.Register, block, batch int) {
+	Label("scalesOnly")
+	ADDQ(I32(2*block*batch), values)
+	ADDQ(U8(2*batch), scales)
+	ADDQ(U8(batch), zeros)
+	DECQ(n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	result := GP32()
+	XORL(result, result)
+	TESTL(bad, bad)
+	JZ(LabelRef("good"))
+	MOVL(U32(0x7F80), result)
+	Label("good")
+	Store(result, ReturnIndex(0))
+	VZEROUPPER()
+	RET()
 }
