@@ -263,17 +263,21 @@ func (b *localBlob) readAt(p []byte, off int64) error {
 	return io.ErrUnexpectedEOF
 }
 
-// Stream reads [off, off+n) with ReadAt.
 func (b *localBlob) Stream(ctx context.Context, off, n int64) (io.ReadCloser, error) {
+	return streamLocal(ctx, b, b.path, off, n)
+}
+
+// streamLocal reads [off, off+n) of a local file with its ReadAt.
+func streamLocal(ctx context.Context, b Local, path string, off, n int64) (io.ReadCloser, error) {
 	if off < 0 || n < 0 || off > b.Size()-n {
-		return nil, &Error{Op: "read", Path: b.path, Off: off, Len: n, Err: fmt.Errorf("beyond the file's %d bytes", b.Size())}
+		return nil, &Error{Op: "read", Path: path, Off: off, Len: n, Err: fmt.Errorf("beyond the file's %d bytes", b.Size())}
 	}
 	return &localReader{ctx: ctx, b: b, off: off, end: off + n}, nil
 }
 
 type localReader struct {
 	ctx      context.Context
-	b        *localBlob
+	b        Local
 	off, end int64
 }
 

@@ -288,22 +288,6 @@ func (b *hubBlob) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return &Error{Op: "read", Path: b.entry.Path, Off: off, Len: int64(len(p)), Err: err}
 }
 
-// Stream reads [off, off+n).
 func (b *hubBlob) Stream(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	return io.NopCloser(io.NewSectionReader(readerAt{ctx, b}, off, n)), nil
-}
-
-type readerAt struct {
-	ctx context.Context
-	b   *hubBlob
-}
-
-func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
-	if left := r.b.Size() - off; int64(len(p)) > left {
-		return 0, io.ErrUnexpectedEOF
-	}
-	if err := r.b.ReadAt(r.ctx, p, off); err != nil {
-		return 0, err
-	}
-	return len(p), nil
+	return streamLocal(ctx, b, b.entry.Path, off, n)
 }
