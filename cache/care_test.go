@@ -142,6 +142,28 @@ func TestCheckDiskVerifies(t *testing.T) {
 	}
 }
 
+// TestCheckDiskWrong: a blob that was taken for verified, has every checksum right and is not what it is named after, is dropped.
+func TestCheckDiskWrong(t *testing.T) {
+	data := content0(7, 2<<20+3)
+	o := diskOptions(t)
+	c := newCache(t, o)
+	b := c.disk.own.open(sha256.Sum256([]byte("something else")), int64(len(data)))
+	for first := 0; first < len(data); first += pieceCells << cellLog2 {
+		b.write(int64(first)>>cellLog2, cellsIn(data[first:min(first+pieceCells<<cellLog2, len(data))]), buffered)
+	}
+	state, err := b.state()
+	must(t, err)
+	b.verified(state)
+	c.disk.own.release(b)
+	for _, want := range []DiskCheck{{Blobs: 1, Cells: 17, Wrong: 1}, {}} {
+		closeCache(t, c)
+		c = newCache(t, o)
+		if got, err := c.CheckDisk(ctxb(), func(int64) {}); err != nil || got != want {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+	}
+}
+
 // TestClockJumps moves the clock of the cache about, years at a time: bytes stay right and the directory under its size.
 func TestClockJumps(t *testing.T) {
 	now := &clock{t: time.Unix(1e9, 0)}
