@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"weightfs/fs/plan"
+	"weightfs/sources/safetensors"
 )
 
 // indexSize counts what it takes to know the length of a model.safetensors.index.json without its text.
@@ -90,17 +90,9 @@ func (x *indexSize) text(rows []indexRow) ([]byte, error) {
 	return append(b, indexTail...), nil
 }
 
-// plain says whether s is a JSON string as it is, between quotes.
+// plain says whether s is a JSON string as it is, between quotes. encoding/json escapes three characters more than it has to.
 func plain(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c >= utf8.RuneSelf:
-			return false
-		case c == '"' || c == '\\' || c == '<' || c == '>' || c == '&': // the last three only in encoding/json's form
-			return false
-		}
-	}
-	return true
+	return safetensors.PlainLen([]byte(s)) == len(s) && !strings.ContainsAny(s, "<>&")
 }
 
 // quotedLen is the length of what quote makes of s.
