@@ -53,7 +53,7 @@ func Encode4(inner plan.Codec, dtype string, rows, cols, block int64, rule Rule)
 	if block != 16 && block != 32 && block != 64 && block != 128 {
 		return Encoded{}, fmt.Errorf("4-bit blocks of %d columns are unknown", block)
 	}
-	c := encoder{inner: inner, values: values, width: values.size(), rows: rows, cols: cols, block: block, blocks: ceilDiv(cols, block), rule: rule}
+	c := encoder{inner: inner, values: values, rows: rows, cols: cols, block: block, blocks: ceilDiv(cols, block), rule: rule}
 	if values == numBF16 {
 		c.kernel = blockKernel(rule, block)
 	}
@@ -68,7 +68,6 @@ func Encode4(inner plan.Codec, dtype string, rows, cols, block int64, rule Rule)
 type encoder struct {
 	inner      plan.Codec
 	values     number // of inner
-	width      int64  // of a value in bytes
 	rows, cols int64
 	block      int64 // columns
 	blocks     int64 // in a row
@@ -119,7 +118,7 @@ func (c *encoded) InputLens() []int64 { return c.inner.InputLens() }
 
 // Tile is the part's share of the inner codec's tile.
 func (c *encoded) Tile() int64 {
-	return max(c.inner.Tile()/(c.width*c.cols), 1) * c.rowBytes()
+	return max(c.inner.Tile()/(c.values.size()*c.cols), 1) * c.rowBytes()
 }
 
 // blocksAt are the blocks that an output range needs, counted over all rows. A byte of zero points holds two blocks of one row.
@@ -146,7 +145,7 @@ func (c *encoder) window(b0, b1 int64) (off, n int64) {
 	start := b0/c.blocks*c.cols + b0%c.blocks*c.block
 	last := b1 - 1
 	end := last/c.blocks*c.cols + min((last%c.blocks+1)*c.block, c.cols)
-	return c.width * start, c.width * (end - start)
+	return c.values.size() * start, c.values.size() * (end - start)
 }
 
 func (c *encoded) Needs(off, n int64) []plan.Need {
@@ -168,14 +167,14 @@ func (c *encoded) Decode(dst []byte, off int64, in [][]byte) error {
 	src := source{codec: c.inner, needs: c.inner.Needs(at, n), in: in}
 	step := b1 - b0
 	if c.inner.Tile() <= maxTile {
-		step = max(encodeStep/(c.width*c.block), 2)
+		step = max(encodeStep/(c.values.size()*c.block), 2)
 	}
 	var scratch []byte
 	for b := b0; b < b1; b += step {
 		end := min(b+step, b1)
 		at, n := c.window(b, end)
 		if scratch == nil {
-			scratch = make([]byte, n+c.width*c.block)
+			scratch = make([]byte, n+c.values.size()*c.block)
 		}
 		values := grow(&scratch, n)
 		if err := src.decode(values, at); err != nil {
@@ -244,10 +243,10 @@ func (c *encoded) encode(dst []byte, off, b0, b1 int64, values []byte) error {
 			continue
 		}
 		n := min(c.block, c.cols-k*c.block)
-		if !c.quantize(&b, values[:c.width*n]) {
+		if !c.quantize(&b, values[:c.values.size()*n]) {
 			return fmt.Errorf("row %d, block %d has a value or scale that is infinite or no number: %w", row, k, plan.ErrBadInput)
 		}
-		values = values[c.width*n:]
+		values = values[c.values.size()*n:]
 		c.pack(&b, int(n))
 		c.put(dst, at, k, b.codes[:c.block/2], []uint16{b.scale}, []byte{b.zero})
 	}
@@ -369,7 +368,7 @@ func (c *encoder) pack(b *block4, n int) {
 // quantize encodes one block; false if it has no finite scale.
 func (c *encoder) quantize(b *block4, values []byte) bool {
 	var x [128]float32
-	n := len(values) / int(c.width)
+	n := len(values) / int(c.values.size())
 	c.values.read(x[:n], values)
 	if c.rule == RuleWebAI {
 		return quantizeWebAI(b, x[:n])
