@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"weightfs/fs/plan"
 	"weightfs/sources"
 )
 
@@ -22,6 +23,7 @@ type run struct {
 
 	// Guarded by memory.mu.
 	wanted bool // has a cell that a reader waits for
+	shared bool // was asked for ahead more than once: who gives it up is not alone
 	ahead  bool // is under way, and nobody waited for it yet: of.ahead counts it
 }
 
@@ -104,6 +106,44 @@ func (q *runs) dispatch() {
 			q.finish(r)
 		}()
 	}
+}
+
+// Drop gives up runs that lie in the spans and were asked for ahead, unless they are under way or somebody else may want them.
+func (f *Files) Drop(spans []plan.Span) {
+	if f.cache.enter() != nil {
+		return
+	}
+	defer f.cache.leave()
+	xs := make([]extent, 0, len(spans))
+	for _, s := range spans {
+		if s.Len() > 0 && f.checkSpan(s) == nil {
+			xs = append(xs, extentOf(s))
+		}
+	}
+	xs = joined(xs)
+	mem := f.cache.mem
+	mem.mu.Lock()
+	defer mem.mu.Unlock()
+	f.deferred = slices.DeleteFunc(f.deferred, func(x extent) bool { return contains(xs, x) })
+	f.runs.queue = slices.DeleteFunc(f.runs.queue, func(r *run) bool {
+		if r.wanted || r.shared || !contains(xs, r.extent()) {
+			return false
+		}
+		for _, c := range r.cells {
+			mem.fail(c, errDropped)
+			mem.unpin(c)
+		}
+		return true
+	})
+	mem.grant()
+}
+
+// errDropped is the error of cells that nobody waits for.
+var errDropped = errors.New("given up before it was fetched")
+
+func (r *run) extent() extent {
+	first := r.cells[0].index
+	return extent{r.file.index, first, first + int64(len(r.cells))}
 }
 
 func (q *runs) finish(r *run) {

@@ -36,6 +36,11 @@ type Files struct {
 	deferred []extent // to be fetched ahead, when memory was short; guarded by memory.mu
 }
 
+var (
+	_ plan.Holder  = (*Files)(nil)
+	_ plan.Dropper = (*Files)(nil)
+)
+
 // file is one file of a listing.
 type file struct {
 	owner *Files

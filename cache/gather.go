@@ -413,7 +413,7 @@ func (g *gather) takeExtent(x extent, room int) int {
 		group := i / pieceCells
 		next := min(x.end, (group+1)*pieceCells)
 		mask := uint16(1<<(next-group*pieceCells)-1) &^ (1<<(i-group*pieceCells) - 1)
-		mask &^= ct.cells.held(group)
+		mask &^= ct.cells.share(group, mask)
 		if mask != 0 {
 			mask &^= ct.onDisk(group)
 		}

@@ -555,6 +555,115 @@ func TestDemandIsFirst(t *testing.T) {
 	})
 }
 
+// TestDrop: what was asked for ahead and waits for a connection is given up, but for runs that a reader waits for or that were asked for again; it
+// can be asked for anew.
+func TestDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		src := newFake(fakeFile{path: "a", size: 100 * mib})
+		open := make(chan struct{})
+		src.gate = func(context.Context, string, int64, int64) { <-open }
+		c := newCache(t, Options{Memory: 512 * mib, Fetches: 2})
+		f := c.Release(src, src.listing())
+		ahead := func(start, end int64) {
+			must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, start, end)}))
+			synctest.Wait()
+		}
+		run := func(at int64) request { return request{"a", at * mib, at*mib + 8*mib} }
+
+		ahead(0, 64*mib)
+		var readers sync.WaitGroup
+		for _, at := range []int64{80, 24} { // the first takes the connection that is left
+			readers.Go(func() {
+				if err := readBack(ctxb(), f, src, 0, at*mib, at*mib+cellSize); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		wantRequests(t, src, run(0), request{"a", 80 * mib, 80*mib + cellSize})
+		ahead(40*mib, 48*mib)                                             // by another stream
+		f.Drop([]plan.Span{span(0, 0, 60*mib), span(0, 70*mib, 100*mib)}) // not all of the last run
+		f.Drop([]plan.Span{span(0, 5, 5), {File: 7, Start: 0, End: 1}})
+		if s := c.Stats(); s.Ahead != 32*mib-mib/8 {
+			t.Errorf("%d bytes are on their way ahead", s.Ahead)
+		}
+		close(open)
+		synctest.Wait()
+		readers.Wait()
+		wantRequests(t, src, run(24), run(40), run(56))
+		ahead(0, 64*mib)
+		wantRequests(t, src, run(8), run(16), run(32), run(48))
+	})
+}
+
+// TestDropPostponed: what waits for memory is given up as well.
+func TestDropPostponed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		src := newFake(fakeFile{path: "a", size: 64 * mib})
+		c := newCache(t, Options{Memory: 8 * mib})
+		f := c.Release(src, src.listing())
+		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 16*mib)}))
+		synctest.Wait()
+		wantRequests(t, src, request{"a", 0, 2 * mib})
+		f.Drop([]plan.Span{span(0, 2*mib, 16*mib)})
+		must(t, readBack(ctxb(), f, src, 0, 0, 2*mib))
+		must(t, readBack(ctxb(), f, src, 0, 2*mib, 2*mib+cellSize))
+		synctest.Wait()
+		wantRequests(t, src, request{"a", 2 * mib, 2*mib + cellSize})
+	})
+}
+
+// TestJump: a reader of a whole file who goes elsewhere leaves no more behind than what is under way, and finds the rest again when it returns.
+func TestJump(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib, fetches = 1 << 20, 4
+		src := newFake(fakeFile{path: "a", size: 1 << 30})
+		src.gate = func(_ context.Context, _ string, _, n int64) { time.Sleep(20*time.Millisecond + time.Duration(n)*20) } // 20 ms, 50 MB/s
+		f := newCache(t, Options{Memory: 2 << 30, Fetches: fetches}).Release(src, src.listing())
+		r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, 1<<30)})
+		read := func(off, n int64) {
+			got, want := make([]byte, n), make([]byte, n)
+			if _, err := r.ReadAt(ctxb(), p, got, off); err != nil {
+				t.Fatal(err)
+			}
+			if fill(want, 1, off); !bytes.Equal(got, want) {
+				t.Fatalf("wrong bytes at %d", off)
+			}
+		}
+		sequential := func(from, to int64) {
+			for off := from; off < to; off += mib / 8 {
+				read(off, mib/8)
+			}
+		}
+		fetched := func() (total int64) {
+			for _, r := range src.take() {
+				total += r.end - r.start
+			}
+			return total
+		}
+		sequential(0, 64*mib)
+		fetched()
+		read(700*mib, 4096)
+		read(900*mib, 4096)
+		start := time.Now()
+		read(800*mib, 4096)
+		if took := time.Since(start); took > 30*time.Millisecond {
+			t.Errorf("a lone read waits %v", took)
+		}
+		time.Sleep(time.Minute)
+		if n := fetched(); n > 3*mib+2*fetches*8*mib {
+			t.Errorf("after the reader has left %d MiB are fetched", n/mib)
+		}
+		sequential(64*mib, 320*mib)
+		time.Sleep(time.Minute)
+		if n := fetched(); n < 440*mib || n > 512*mib {
+			t.Errorf("%d MiB are fetched for a reader of 256 who reads 256 ahead, some of which were there", n/mib)
+		}
+	})
+}
+
 // TestClose ends readers that wait, and fails those who come later.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

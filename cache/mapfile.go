@@ -4,11 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"math/bits"
 	"slices"
 
+	"weightfs/internal/crc32c"
 	"weightfs/sources"
 )
 
@@ -35,10 +35,7 @@ const (
 
 var errMap = errors.New("not a map of this blob")
 
-// crcTable is CRC32C, which the machine computes.
-var crcTable = crc32.MakeTable(crc32.Castagnoli)
-
-func checksum(b []byte) uint32 { return crc32.Checksum(b, crcTable) }
+func checksum(b []byte) uint32 { return crc32c.Checksum(b) }
 
 // mapHead is the header's content.
 type mapHead struct {

@@ -320,6 +320,21 @@ func (t table) held(group int64) uint16 {
 	return 0
 }
 
+// share is held, and notes of the runs that will fill cells of a mask that these are wanted once more. A single cell is no reason: neighbours
+// have one in common.
+func (t table) share(group int64, mask uint16) uint16 {
+	g := t[group]
+	if g == nil {
+		return 0
+	}
+	for m := g.held & mask; m&(m-1) != 0; m &= m - 1 {
+		if r := g.cells[bits.TrailingZeros16(m)].run; r != nil {
+			r.shared = true
+		}
+	}
+	return g.held
+}
+
 // all calls fn for every cell.
 func (t table) all(fn func(*cell)) {
 	for _, g := range t {

@@ -144,6 +144,18 @@ func (a *Asker) span(x extent) plan.Span {
 
 // overlaps says whether a joined list has a cell of x.
 func overlaps(xs []extent, x extent) bool {
+	i := reach(xs, x)
+	return i < len(xs) && xs[i].file == x.file && xs[i].first < x.end
+}
+
+// contains says whether a joined list has all cells of x.
+func contains(xs []extent, x extent) bool {
+	i := reach(xs, x)
+	return i < len(xs) && xs[i].file == x.file && xs[i].first <= x.first && x.end <= xs[i].end
+}
+
+// reach is the first of a joined list that does not end before x begins.
+func reach(xs []extent, x extent) int {
 	i, _ := slices.BinarySearchFunc(xs, x, func(e, x extent) int {
 		if c := cmp.Compare(e.file, x.file); c != 0 {
 			return c
@@ -153,7 +165,7 @@ func overlaps(xs []extent, x extent) bool {
 		}
 		return 1
 	})
-	return i < len(xs) && xs[i].file == x.file && xs[i].first < x.end
+	return i
 }
 
 // Runs is the requests that one gather of the spans sends when nothing is cached.

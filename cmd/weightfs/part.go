@@ -4,11 +4,12 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"weightfs/internal/crc32c"
 )
 
 // partFile is a file that is being copied: its bytes in NAME.weightfs-part, and in NAME.weightfs-state one line for every segment that
@@ -31,8 +32,6 @@ type partFile struct {
 
 func partName(name string) string  { return name + ".weightfs-part" }
 func stateName(name string) string { return name + ".weightfs-state" }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openPart opens or makes the part file of name. What an earlier copy with the same key left is checked and kept, all else dropped.
 func openPart(name string, key [32]byte, size int64) (*partFile, error) {
@@ -67,7 +66,7 @@ func (p *partFile) resume(head string) (err error) {
 			buf = make([]byte, min(segment, p.size))
 		}
 		b := buf[:p.len(i)]
-		if _, err := p.data.ReadAt(b, i*segment); err == nil && crc32.Checksum(b, castagnoli) == sum {
+		if _, err := p.data.ReadAt(b, i*segment); err == nil && crc32c.Checksum(b) == sum {
 			p.have[i] = true
 		}
 	}
@@ -144,7 +143,7 @@ func (p *partFile) write(i int64, b []byte) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, err := fmt.Fprintf(p.state, "%d %08x\n", i, crc32.Checksum(b, castagnoli))
+	_, err := fmt.Fprintf(p.state, "%d %08x\n", i, crc32c.Checksum(b))
 	return err
 }
 

@@ -19,13 +19,19 @@ const (
 // streamBorders is how many borders of units a stream has passed when it is taken to go on.
 const streamBorders = 2
 
+// leftAfter is how many streams have begun in a plan since the last read of another when that one's reader is taken to have gone elsewhere.
+const leftAfter = 2
+
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
 // of it, 32 times as far as it has read. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
-// stretch of a large file: then for the part of it that [Plan.SetParts] tells.
+// stretch of a large file: then for the part of it that [Plan.SetParts] tells. When reads elsewhere in the plan have taken its place, what a stream
+// asked for beyond the unit that it is in is given up; should it go on after all, it asks again.
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.
 type progress struct {
+	drop func([]Span) // of a [Dropper], else nil; called with mu held, so that what is asked for again is not dropped
+
 	mu      sync.Mutex // guards everything below
 	tick    uint64
 	streams []stream
@@ -57,6 +63,7 @@ type stream struct {
 	unit    int64  // end of the furthest unit touched
 	asked   int64  // what lies before this offset was asked for
 	borders int    // of units passed so far
+	others  int    // streams that have begun in the plan since the last read
 	used    uint64 // tick of the last read
 }
 
@@ -66,7 +73,7 @@ func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := weak.Make(p)
-	s, going := g.stream(key, off, n)
+	s, going := g.stream(p, key, off, n)
 	touched, end := 0, off+n
 	going = going || off == 0
 	for pos := off; pos < end; touched++ {
@@ -184,7 +191,7 @@ func bundleKey(p *Plan, key weak.Pointer[Plan], off int64) (unitKey, int64) {
 }
 
 // stream finds the stream that the read belongs to, the nearest if there are several, or begins one in place of the least recently used.
-func (g *progress) stream(key weak.Pointer[Plan], off, n int64) (s *stream, going bool) {
+func (g *progress) stream(p *Plan, key weak.Pointer[Plan], off, n int64) (s *stream, going bool) {
 	g.tick++
 	best, oldest := -1, -1
 	slack := max(minSlack, 2*n)
@@ -199,15 +206,48 @@ func (g *progress) stream(key weak.Pointer[Plan], off, n int64) (s *stream, goin
 	}
 	if best >= 0 {
 		s = &g.streams[best]
-		s.used, s.from = g.tick, min(s.from, off)
+		s.used, s.from, s.others = g.tick, min(s.from, off), 0
 		return s, true
 	}
+	g.left(p, key)
 	if len(g.streams) < maxStreams {
 		g.streams = append(g.streams, stream{})
 		oldest = len(g.streams) - 1
 	}
 	g.streams[oldest] = stream{plan: key, from: off, next: off + n, used: g.tick}
 	return &g.streams[oldest], false
+}
+
+// left counts a stream that begins against those that are there, and gives up what those ask for whose readers have left.
+func (g *progress) left(p *Plan, key weak.Pointer[Plan]) {
+	for i := range g.streams {
+		s := &g.streams[i]
+		if s.plan != key {
+			continue
+		}
+		if s.others++; s.others == leftAfter && s.borders >= streamBorders && g.drop != nil {
+			g.giveUp(p, key, max(s.unit, s.next), s.asked)
+		}
+	}
+}
+
+// giveUp takes back that [from, to) was asked for.
+func (g *progress) giveUp(p *Plan, key weak.Pointer[Plan], from, to int64) {
+	if from >= to {
+		return
+	}
+	for k, n := range g.asked {
+		if k.plan == key && k.start < to && k.start+n > from {
+			g.total -= n
+			delete(g.asked, k)
+		}
+	}
+	for i := range g.streams {
+		if s := &g.streams[i]; s.plan == key && s.next < to {
+			s.asked = min(s.asked, max(from, s.next))
+		}
+	}
+	g.drop(p.ahead(from, to-from))
 }
 
 func abs(n int64) int64 { return max(n, -n) }

@@ -19,7 +19,11 @@ type Reader struct {
 // NewReader makes a reader that keeps up to kept bytes of decoded tiles (of codecs that decode nothing smaller at a fair price) and
 // rendered literals; the newest of them is kept whatever its size.
 func NewReader(store Store, kept int64) *Reader {
-	return &Reader{Store: store, kept: memo{max: kept}}
+	r := &Reader{Store: store, kept: memo{max: kept}}
+	if d, ok := store.(Dropper); ok {
+		r.seen.drop = d.Drop
+	}
+	return r
 }
 
 // Kept is the number of bytes of decoded tiles and rendered literals in memory.

@@ -42,3 +42,11 @@ type Store interface {
 	// MaxGather is the largest total of bytes that one Gather should ask for.
 	MaxGather() int64
 }
+
+// Dropper is a store that can give up what it was asked for ahead.
+type Dropper interface {
+	Store
+	// Drop says that nobody is about to read the spans. What of them was asked for ahead, is not under way yet and has no reader who waits for it
+	// need not be fetched. It does not wait.
+	Drop(spans []Span)
+}

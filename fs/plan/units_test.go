@@ -117,3 +117,92 @@ func TestStopsEarly(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamsAreGivenUp: when two reads elsewhere have taken a stream's place, what it asked for beyond its unit is given up; it asks again if it goes on.
+func TestStreamsAreGivenUp(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		p    *Plan
+		unit int64
+	}{
+		{"plain file", New(Copy{Span{0, 0, 4000 * mib}}), unitStep},
+		{"expert blocks", expertBlocks(), 9 * mib},
+	} {
+		var dropped [][]Span
+		g := progress{drop: func(s []Span) { dropped = append(dropped, s) }}
+		pos := int64(0)
+		var asked []Span
+		read := func() {
+			for _, u := range g.note(x.p, pos, 128*kib, nil) {
+				asked = append(asked, x.p.ahead(u.Start, u.End-u.Start)...)
+			}
+			pos += 128 * kib
+		}
+		for pos < 50*mib {
+			read()
+		}
+		before := join(asked, unitCell)
+		elsewhere := int64(1000 * mib)
+		jump := func() { elsewhere += 100 * mib; g.note(x.p, elsewhere, 4096, nil) }
+		for range 20 {
+			jump()
+			read()
+		}
+		if len(dropped) > 0 {
+			t.Fatalf("%s: a reader elsewhere ended a stream that goes on: %v", x.name, dropped)
+		}
+		asked = nil
+		jump()
+		jump()
+		if len(dropped) != 1 {
+			t.Fatalf("%s: dropped %v", x.name, dropped)
+		}
+		_, unit, _ := x.p.Unit(pos - 1)
+		rest := x.p.ahead(unit, x.p.Size-unit)
+		for i, s := range dropped[0] {
+			if s.Start != rest[i].Start || s.End < before[i].End {
+				t.Errorf("%s: dropped %v, not from %d to %d at least", x.name, s, rest[i].Start, before[i].End)
+			}
+		}
+		jump()
+		if len(dropped) != 1 {
+			t.Errorf("%s: dropped once more: %v", x.name, dropped[1:])
+		}
+		for pos < unit+128*kib {
+			read()
+		}
+		for i, s := range join(asked, unitCell) {
+			if at := dropped[0][i]; s.Start > at.Start || s.End < at.End {
+				t.Errorf("%s: asked for %v again of %v", x.name, s, at)
+			}
+		}
+	}
+}
+
+// TestFollowersAskAgain: when a stream is given up, another one behind it asks for what it had left to the first.
+func TestFollowersAskAgain(t *testing.T) {
+	p := New(Copy{Span{0, 0, 4000 * mib}})
+	var dropped []Span
+	g := progress{drop: func(s []Span) { dropped = append(dropped, s...) }}
+	asked := int64(0)
+	read := func(from, end int64) {
+		for off := from; off < end; off += mib {
+			for _, u := range g.note(p, off, mib, nil) {
+				asked = max(asked, u.End)
+			}
+		}
+	}
+	read(0, 200*mib)
+	read(0, 100*mib) // follows
+	asked = 0
+	for i := range int64(4) {
+		g.note(p, (2000+100*i)*mib, 4096, nil)
+		read((100+i)*mib, (101+i)*mib)
+	}
+	if len(dropped) != 1 {
+		t.Fatalf("dropped %v", dropped)
+	}
+	if asked < 100*mib+maxWindow {
+		t.Errorf("the follower at 104 MiB asked again up to %d only", asked)
+	}
+}

@@ -41,8 +41,8 @@ func (b *bench) warmCache(h *hub) (string, error) {
 	})
 }
 
-// warm reads a shard that is in the disk cache, whose files are in the page cache, through a new mount (the mount's own page cache is
-// empty), then again.
+// warm reads a shard that is in the disk cache, whose files are in the page cache: through a mount whose own page cache is empty, beside the plain
+// server of the same file, and then again.
 func warm(b *bench) error {
 	h, err := b.hub(near)
 	if err != nil {
@@ -52,69 +52,65 @@ func warm(b *bench) error {
 	if err != nil {
 		return err
 	}
-	passthrough := b.can("mount", "--passthrough")
-	var off []string
-	if passthrough {
-		off = []string{"--passthrough", "off"}
-	}
-	m, err := b.mount(h, fp8, how{label: "warm", cache: cache, args: off})
+	floor, err := b.floorFile()
 	if err != nil {
 		return err
 	}
-	j := job{Op: "read", Path: m.path("release", shard)}
-	floor, err := b.pageCache()
+	m, err := b.mount(h, fp8, how{label: "warm", cache: cache, args: []string{"--passthrough", "off"}})
 	if err != nil {
 		return err
 	}
-	for _, key := range []string{"warm disk", "warm memory"} {
-		r, err := b.child(j)
-		if err != nil {
+	defer m.end()
+	p, err := b.plain(floor)
+	if err != nil {
+		return err
+	}
+	defer p.end()
+	file, ext4 := job{Op: "read", Path: m.path("release", shard)}, job{Op: "read", Path: floor}
+	dropped, least := file, job{Op: "read", Path: p.path(plainName), Drop: true}
+	dropped.Drop = true
+	rates, err := b.inTurn(dropped, least, ext4)
+	if err != nil {
+		return err
+	}
+	b.add("warm disk", rates[0]/gb)
+	b.add("warm disk plain", rates[1]/gb)
+	b.add("warm disk ratio", rates[0]/rates[2])
+	for range 2 { // the kernel counts the first few times that a page is read, and those of the floor have been
+		if rates, err = b.inTurn(file, ext4); err != nil {
 			return err
 		}
-		b.add(key, r.rate()/gb)
-		b.add(key+" ratio", r.rate()/floor)
 	}
-	j.Map = true
-	r, err := b.child(j)
+	b.add("warm memory", rates[0]/gb)
+	b.add("warm memory ratio", rates[0]/rates[1])
+	file.Map = true
+	r, err := b.child(file)
 	if err != nil {
 		return err
 	}
 	b.add("warm memory mmap", r.rate()/gb)
 	m.end()
-	if !passthrough {
-		return nil
-	}
-	return b.passedThrough(h, cache)
+	return b.passedThrough(h, cache, floor)
 }
 
 // passedThrough reads the same file where the kernel reads the cache file itself.
-func (b *bench) passedThrough(h *hub, cache string) error {
+func (b *bench) passedThrough(h *hub, cache, floor string) error {
 	m, err := b.mount(h, fp8, how{label: "passthrough", cache: cache, args: []string{"--passthrough", "auto"}})
 	if err != nil {
 		return err
 	}
 	defer m.end()
-	path, err := b.floorFile()
-	if err != nil {
-		return err
-	}
 	for _, mapped := range []bool{false, true} {
 		key := "passthrough read"
 		if mapped {
 			key = "passthrough mmap"
 		}
-		var rates [2][]float64
-		for range 5 { // the first reading makes what later ones find
-			for i, p := range []string{m.path("release", shard), path} {
-				r, err := b.child(job{Op: "read", Path: p, Map: mapped})
-				if err != nil {
-					return err
-				}
-				rates[i] = append(rates[i], r.rate())
-			}
+		rates, err := b.inTurn(job{Op: "read", Path: m.path("release", shard), Map: mapped}, job{Op: "read", Path: floor, Map: mapped})
+		if err != nil {
+			return err
 		}
-		b.add(key, median(rates[0])/gb)
-		b.add(key+" ratio", median(rates[0])/median(rates[1]))
+		b.add(key, rates[0]/gb)
+		b.add(key+" ratio", rates[0]/rates[1])
 	}
 	return nil
 }
@@ -129,25 +125,17 @@ func view(b *bench) error {
 	if err != nil {
 		return err
 	}
-	var args []string
-	if b.can("mount", "--passthrough") {
-		args = []string{"--passthrough", "off"}
-	}
-	m, err := b.mount(h, fp8, how{label: "view", cache: cache, args: args})
+	m, err := b.mount(h, fp8, how{label: "view", cache: cache, args: []string{"--passthrough", "off"}})
 	if err != nil {
 		return err
 	}
 	defer m.end()
 	n := b.bytes(1 << 30)
-	raw, err := b.child(job{Op: "read", Path: m.path("release", shard), Size: n})
+	rates, err := b.inTurn(job{Op: "read", Path: m.path("release", shard), Size: n, Drop: true}, job{Op: "read", Path: m.path("bf16", shard), Size: n, Drop: true})
 	if err != nil {
 		return err
 	}
-	bf16, err := b.child(job{Op: "read", Path: m.path("bf16", shard), Size: n})
-	if err != nil {
-		return err
-	}
-	b.add("view raw", raw.rate()/gb)
-	b.add("view bf16", bf16.rate()/gb)
+	b.add("view raw", rates[0]/gb)
+	b.add("view bf16", rates[1]/gb)
 	return nil
 }

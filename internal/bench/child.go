@@ -29,6 +29,7 @@ type job struct {
 	Direct  bool     `json:"direct,omitempty"`  // O_DIRECT
 	Map     bool     `json:"map,omitempty"`     // touch the pages of a mapping
 	Random  bool     `json:"random,omitempty"`  // MADV_RANDOM
+	Drop    bool     `json:"drop,omitempty"`    // what the page cache has of the file, before the clock starts
 	Threads int      `json:"threads,omitempty"` // 1 if 0
 	Groups  [][]get  `json:"groups,omitempty"`  // of requests: those of a group in parallel, the groups one after another
 	Env     []string `json:"-"`                 // of the child, beside that of this process
@@ -146,6 +147,26 @@ func (b *bench) children(jobs []job) ([]result, error) {
 	return out, errors.Join(errs...)
 }
 
+// inTurn runs jobs one after another, several times over, and returns the median rate of each: what the machine does meanwhile meets all of them, and
+// what only the first time costs (memory that nobody had, pages that are read for the second time) weighs little.
+func (b *bench) inTurn(jobs ...job) ([]float64, error) {
+	const turns = 5
+	rates, out := make([][]float64, len(jobs)), make([]float64, len(jobs))
+	for range turns {
+		for i, j := range jobs {
+			r, err := b.child(j)
+			if err != nil {
+				return nil, err
+			}
+			rates[i] = append(rates[i], r.rate())
+		}
+	}
+	for i := range rates {
+		out[i] = median(rates[i])
+	}
+	return out, nil
+}
+
 const readSize = 1 << 20 // of every read(2)
 
 // sequential reads or maps a file from its beginning.
@@ -155,6 +176,11 @@ func (j job) sequential() (result, error) {
 		return result{}, err
 	}
 	defer f.Close()
+	if j.Drop {
+		if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+			return result{}, err
+		}
+	}
 	if j.Size > 0 {
 		size = min(size, j.Size)
 	}

@@ -37,6 +37,10 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == childArg {
 		os.Exit(child(os.Stdin, os.Stdout))
 	}
+	if len(os.Args) == 4 && os.Args[1] == plainArg {
+		fail(servePlain(os.Args[2], os.Args[3]))
+		return
+	}
 	var o options
 	flag.StringVar(&o.weightfs, "weightfs", "build/weightfs", "the `program` to measure")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "`DIR` on a real disk for releases, caches and mounts; 10 GB")
@@ -48,7 +52,12 @@ func main() {
 	flag.BoolVar(&o.keep, "keep", false, "leave the directory with releases, caches and logs behind")
 	flag.BoolVar(&o.list, "list", false, "print the workloads")
 	flag.Parse()
-	if err := run(o); err != nil {
+	fail(run(o))
+}
+
+// fail ends the program if there is an error.
+func fail(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

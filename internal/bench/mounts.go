@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,9 @@ type how struct {
 
 // userReadAhead is what a mount of an ordinary user has: the kernel's default, which weightfs may not raise there.
 const userReadAhead = 128
+
+// ownReadAhead is what weightfs sets where it may.
+const ownReadAhead = 1024
 
 const defaultBudget = 2 << 30 // of --memory, on machines with 8 GB or more
 
@@ -71,7 +75,7 @@ func (b *bench) mount(h *hub, release string, o how) (*mount, error) {
 	// weightfs sets its own a moment after it has mounted.
 	err = b.waitFor(m.process, "the read-ahead of weightfs", func() bool {
 		kb, err := os.ReadFile(m.readAheadFile())
-		return err == nil && strings.TrimSpace(string(kb)) == "1024"
+		return err == nil && strings.TrimSpace(string(kb)) == strconv.Itoa(ownReadAhead)
 	})
 	if err != nil {
 		return nil, err
@@ -171,10 +175,4 @@ func (m *mount) check(path, truth string) error {
 // truth is a file of a release on disk.
 func (b *bench) truth(release, path string) string {
 	return filepath.Join(b.dir, "releases", "demo", release, path)
-}
-
-// can says whether a command of weightfs has a flag.
-func (b *bench) can(command, flag string) bool {
-	out, _ := b.run(nil, b.weightfs, command, "--help")
-	return strings.Contains(string(out), flag)
 }

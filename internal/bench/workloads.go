@@ -82,8 +82,7 @@ func floors(b *bench) error {
 		return err
 	}
 	b.add("socket", r.rate()/gb)
-	_, err = b.pageCache()
-	return err
+	return b.pageCache()
 }
 
 // floorFile is a file of the disk's own, as large as a shard and written with large folios.
@@ -99,24 +98,18 @@ func (b *bench) floorFile() (string, error) {
 }
 
 // pageCache measures the disk's own file system from memory: rates of reading and of touching a mapping that was made before.
-func (b *bench) pageCache() (read float64, err error) {
+func (b *bench) pageCache() error {
 	path, err := b.floorFile()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	r, err := b.child(job{Op: "read", Path: path})
+	rates, err := b.inTurn(job{Op: "read", Path: path}, job{Op: "read", Path: path, Map: true})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	b.add("ext4 read", r.rate()/gb)
-	var m result
-	for range 2 { // the first mapping makes page tables that later ones find
-		if m, err = b.child(job{Op: "read", Path: path, Map: true}); err != nil {
-			return 0, err
-		}
-	}
-	b.add("ext4 mmap", m.rate()/gb)
-	return r.rate(), nil
+	b.add("ext4 read", rates[0]/gb)
+	b.add("ext4 mmap", rates[1]/gb)
+	return nil
 }
 
 // cold mounts a release on an empty cache, as a user without privileges would have it.
