@@ -182,13 +182,17 @@ func split(url string, s span) []get {
 	return out
 }
 
-// inPageCache reads a file so that the next reader finds all of it in memory: with large folios, if it was written so or comes from disk.
+// inPageCache reads a file from disk, so that the next reader finds all of it in memory and in large folios: the kernel may have split what was there.
 func inPageCache(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	if err := f.Sync(); err != nil { // what is not on disk cannot be dropped
+		return err
+	}
+	unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 	unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL)
 	buf := make([]byte, 4<<20)
 	for {

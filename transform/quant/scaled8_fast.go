@@ -21,27 +21,34 @@ const (
 	lutMinimumVector = 64
 )
 
-// lutBlocks is the number of tables held at once: with blocks of 128 columns, runs of 4096 columns.
-const lutBlocks = 32
+// The number of tables held at once: a run of columns that has tables is decoded row by row. Those for vectors are enough for 32,768 columns in blocks of
+// 128, since rows in pieces are half as fast; tables of 256 words must leave the first cache to what is decoded.
+const (
+	lutsAtOnce   = 8
+	tablesAtOnce = 256
+)
 
-// scaleTables are what decodes the codes of some scales, in one of three ways: lut; planes, in vectors of 32 codes and what is left by scale; or
+// scaleTables are what decodes the codes of some scales, in one of three ways: lut; tables of E4M3, in vectors of 32 codes and what is left by scale; or
 // bytes, in vectors.
 type scaleTables struct {
 	v      *vectors
 	scale  []float32
 	lut    [][256]uint16 // made when there is a scale that needs it
-	planes []planes      // of those of which plain is set
+	tables [][32]byte    // of those of which plain is set
 	plain  []bool
 	bytes  [][512]byte
 }
 
+// e4m3 says that the codes are E4M3's and only scaled.
+func (k fastScaled8) e4m3() bool { return k.codes == e4m3Values && k.zero == numNone }
+
 func (k fastScaled8) newTables(n int) *scaleTables {
 	t := &scaleTables{v: k.v}
-	if k.v != nil && k.v.buildTable != nil {
+	if k.v != nil && k.v.buildTable != nil && !k.e4m3() {
 		t.bytes = make([][512]byte, n)
 		return t
 	}
-	t.planes, t.plain, t.scale = make([]planes, n), make([]bool, n), make([]float32, n)
+	t.tables, t.plain, t.scale = make([][32]byte, n), make([]bool, n), make([]float32, n)
 	return t
 }
 
@@ -50,7 +57,7 @@ func (k fastScaled8) decode(s *strip) error {
 	if s.stride[1] == 0 {
 		rows = s.rows
 	}
-	e4m3 := k.codes == e4m3Values && k.zero == numNone
+	e4m3 := k.e4m3()
 	minimum := lutMinimum
 	switch {
 	case k.v != nil && (k.v.buildTable != nil || e4m3):
@@ -75,7 +82,11 @@ func (k fastScaled8) decode(s *strip) error {
 		}
 		return nil
 	}
-	t := k.newTables(min(lutBlocks, (s.c1-1)/k.bn-s.c0/k.bn+1))
+	atOnce := tablesAtOnce
+	if k.v == nil {
+		atOnce = lutsAtOnce
+	}
+	t := k.newTables(min(atOnce, (s.c1-1)/k.bn-s.c0/k.bn+1))
 	for r := 0; r < s.rows; r += rows {
 		k.band(s, t, r, rows)
 	}
@@ -84,7 +95,7 @@ func (k fastScaled8) decode(s *strip) error {
 
 // band decodes rows [r, r+rows), which share their scales, in runs of columns for which there are tables.
 func (k fastScaled8) band(s *strip, t *scaleTables, r, rows int) {
-	n := max(len(t.bytes), len(t.planes))
+	n := max(len(t.bytes), len(t.tables))
 	for c := s.c0; c < s.c1; {
 		first := c / k.bn
 		end := min(s.c1, (first+n)*k.bn)
@@ -122,7 +133,7 @@ func (t *scaleTables) whole(i, n, bn int, dst, src []byte) bool {
 	case t.bytes != nil:
 		t.v.lookupTables(&dst[0], &src[0], &t.bytes[i], bn, n)
 	case t.v != nil && bn%32 == 0 && !slices.Contains(t.plain[i:i+n], false):
-		t.v.lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes[i]), bn/32, n)
+		t.v.lookupE4M3(&dst[0], &src[0], &t.tables[i], bn/32, n)
 	default:
 		return false
 	}
@@ -141,34 +152,21 @@ func (k fastScaled8) build(t *scaleTables, i int, s *strip, r, j int) {
 		return
 	}
 	t.scale[i] = scale
-	t.plain[i] = k.codes == e4m3Values && k.zero == numNone && plainE4M3(scale)
+	t.plain[i] = k.e4m3() && plainE4M3(scale)
 	if t.lut == nil && (t.v == nil || !t.plain[i]) {
-		t.lut = make([][256]uint16, len(t.planes))
+		t.lut = make([][256]uint16, len(t.tables))
 	}
 	switch {
+	case t.plain[i] && t.v == nil:
+		w := e4m3Words(scale)
+		fillE4M3(&t.lut[i], &w)
 	case t.plain[i]:
-		e4m3Planes(&t.planes[i], scale)
-		if t.v == nil {
-			t.planes[i].fillE4M3(&t.lut[i])
-		}
+		t.tables[i] = e4m3Table(scale, t.v.words)
 	default:
 		for c, v := range k.codes {
 			t.lut[i][c] = bf16((v - zero) * scale)
 		}
 	}
-}
-
-// fillE4M3 makes a table of all codes out of planes: the exponent is added, the sign set.
-func (p *planes) fillE4M3(lut *[256]uint16) {
-	words := p.words()
-	for m := range 8 {
-		lut[m], lut[128|m] = words[8|m], words[8|m]^0x8000
-		for e := 1; e < 16; e++ {
-			v := words[m] + uint16(e)<<7
-			lut[e<<3|m], lut[128|e<<3|m] = v, v^0x8000
-		}
-	}
-	lut[0x7F], lut[0xFF] = nanBF16, nanBF16
 }
 
 // apply decodes codes by table i.
@@ -181,7 +179,7 @@ func (t *scaleTables) apply(i int, dst, src []byte) {
 	case t.v != nil && t.plain[i]:
 		if n >= 32 {
 			_ = dst[2*(n&^31)-1]
-			t.v.lookupE4M3(&dst[0], &src[0], (*[32]byte)(&t.planes[i]), n/32, 1)
+			t.v.lookupE4M3(&dst[0], &src[0], &t.tables[i], n/32, 1)
 		}
 		for c := n &^ 31; c < n; c++ {
 			putBF16(dst, c, e4m3Values[src[c]]*t.scale[i])
@@ -241,8 +239,7 @@ var mxTables = func() *[2][256][32]byte {
 	t := new([2][256][32]byte)
 	for i, scale := range e8m0Values {
 		if plainE4M3(scale) {
-			e4m3Planes((*planes)(&t[0][i]), scale)
-			t[1][i] = *(*planes)(&t[0][i]).asWords()
+			t[0][i], t[1][i] = e4m3Table(scale, false), e4m3Table(scale, true)
 		}
 	}
 	return t

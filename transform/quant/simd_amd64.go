@@ -167,6 +167,11 @@ func buildTableWide(table *[512]byte, values *[256]float32, zero float32, scale 
 //go:noescape
 func lookupTablesWide(dst *byte, src *byte, tables *[512]byte, n int, blocks int)
 
+// lookupE4M3Wide decodes blocks times n times 32 E4M3 codes, each block through a table of its own. A table has 16 words: as e4m3Groups32 has them.
+//
+//go:noescape
+func lookupE4M3Wide(dst *byte, src *byte, tables *[32]byte, n int, blocks int)
+
 // e4m3Groups32Wide decodes n times 32 E4M3 codes, each 32 through the table of their scale byte. A table has 16 words: as e4m3Groups32 has them.
 //
 //go:noescape

@@ -2656,51 +2656,109 @@ DATA order8<>+60(SB)/2, $0x0000
 DATA order8<>+62(SB)/2, $0x0000
 GLOBL order8<>(SB), RODATA|NOPTR, $64
 
+// func lookupE4M3Wide(dst *byte, src *byte, tables *[32]byte, n int, blocks int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·lookupE4M3Wide(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         tables+16(FP), DX
+	MOVQ         blocks+32(FP), SI
+	MOVQ         n+24(FP), DI
+	MOVL         $0x00070007, BX
+	VPBROADCASTD BX, Z1
+	MOVL         $0x00080008, BX
+	VPBROADCASTD BX, Z2
+	MOVL         $0x00780078, BX
+	VPBROADCASTD BX, Z3
+	MOVL         $0x007f007f, BX
+	VPBROADCASTD BX, Z4
+	MOVL         $0x80008000, BX
+	VPBROADCASTD BX, Z5
+	MOVL         $0x7fc07fc0, BX
+	VPBROADCASTD BX, Z6
+
+block:
+	TESTQ           SI, SI
+	JZ              done
+	VBROADCASTI64X4 (DX), Z0
+	ADDQ            $0x20, DX
+	MOVQ            DI, BX
+
+loop:
+	TESTQ      BX, BX
+	JZ         next
+	VPMOVZXBW  (CX), Z7
+	VPTESTNMW  Z3, Z7, K1
+	VPANDD     Z4, Z7, Z8
+	VPCMPEQW   Z4, Z8, K2
+	VPANDD     Z1, Z7, Z8
+	VPADDW     Z2, Z8, K1, Z8
+	VPERMW     Z0, Z8, Z9
+	VPANDD     Z3, Z7, Z8
+	VPSLLW     $0x04, Z8, Z8
+	VPADDW     Z8, Z9, Z9
+	VPSLLW     $0x08, Z7, Z7
+	VPTERNLOGD $0x78, Z5, Z7, Z9
+	VMOVDQU16  Z6, K2, Z9
+	VMOVDQU64  Z9, (AX)
+	ADDQ       $0x20, CX
+	ADDQ       $0x40, AX
+	DECQ       BX
+	JMP        loop
+
+next:
+	DECQ SI
+	JMP  block
+
+done:
+	VZEROUPPER
+	RET
+
 // func e4m3Groups32Wide(dst *byte, src *byte, scales *byte, tables *[256][32]byte, n int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·e4m3Groups32Wide(SB), NOSPLIT, $0-40
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         scales+16(FP), DX
-	MOVQ         tables+24(FP), BX
-	MOVQ         n+32(FP), SI
+	MOVQ         tables+24(FP), DX
+	MOVQ         scales+16(FP), SI
+	MOVQ         n+32(FP), BX
 	MOVL         $0x00070007, DI
-	VPBROADCASTD DI, Z0
-	MOVL         $0x00080008, DI
 	VPBROADCASTD DI, Z1
-	MOVL         $0x00780078, DI
+	MOVL         $0x00080008, DI
 	VPBROADCASTD DI, Z2
-	MOVL         $0x007f007f, DI
+	MOVL         $0x00780078, DI
 	VPBROADCASTD DI, Z3
-	MOVL         $0x80008000, DI
+	MOVL         $0x007f007f, DI
 	VPBROADCASTD DI, Z4
-	MOVL         $0x7fc07fc0, DI
+	MOVL         $0x80008000, DI
 	VPBROADCASTD DI, Z5
+	MOVL         $0x7fc07fc0, DI
+	VPBROADCASTD DI, Z6
 
 loop:
-	TESTQ           SI, SI
+	TESTQ           BX, BX
 	JZ              done
-	MOVBQZX         (DX), DI
+	MOVBQZX         (SI), DI
 	SHLQ            $0x05, DI
-	VBROADCASTI64X4 (BX)(DI*1), Z6
+	VBROADCASTI64X4 (DX)(DI*1), Z0
+	INCQ            SI
 	VPMOVZXBW       (CX), Z7
-	VPTESTNMW       Z2, Z7, K1
+	VPTESTNMW       Z3, Z7, K1
+	VPANDD          Z4, Z7, Z8
+	VPCMPEQW        Z4, Z8, K2
+	VPANDD          Z1, Z7, Z8
+	VPADDW          Z2, Z8, K1, Z8
+	VPERMW          Z0, Z8, Z0
 	VPANDD          Z3, Z7, Z8
-	VPCMPEQW        Z3, Z8, K2
-	VPANDD          Z0, Z7, Z8
-	VPADDW          Z1, Z8, K1, Z8
-	VPERMW          Z6, Z8, Z6
-	VPANDD          Z2, Z7, Z8
 	VPSLLW          $0x04, Z8, Z8
-	VPADDW          Z8, Z6, Z6
+	VPADDW          Z8, Z0, Z0
 	VPSLLW          $0x08, Z7, Z7
-	VPTERNLOGD      $0x78, Z4, Z7, Z6
-	VMOVDQU16       Z5, K2, Z6
-	VMOVDQU64       Z6, (AX)
+	VPTERNLOGD      $0x78, Z5, Z7, Z0
+	VMOVDQU16       Z6, K2, Z0
+	VMOVDQU64       Z0, (AX)
 	ADDQ            $0x20, CX
 	ADDQ            $0x40, AX
-	INCQ            DX
-	DECQ            SI
+	DECQ            BX
 	JMP             loop
 
 done:

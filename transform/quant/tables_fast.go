@@ -9,17 +9,23 @@ import (
 
 // lookup8 replaces every code of src by its table entry.
 func lookup8(dst, src []byte, lut *[256]uint16) {
-	for len(src) >= 8 && len(dst) >= 16 {
-		v := binary.LittleEndian.Uint64(src)
-		lo := uint64(lut[v&255]) | uint64(lut[v>>8&255])<<16 | uint64(lut[v>>16&255])<<32 | uint64(lut[v>>24&255])<<48
-		hi := uint64(lut[v>>32&255]) | uint64(lut[v>>40&255])<<16 | uint64(lut[v>>48&255])<<32 | uint64(lut[v>>56])<<48
-		binary.LittleEndian.PutUint64(dst, lo)
-		binary.LittleEndian.PutUint64(dst[8:], hi)
-		src, dst = src[8:], dst[16:]
+	for len(src) >= 16 && len(dst) >= 32 {
+		s, d := (*[16]byte)(src), (*[32]byte)(dst)
+		v, w := binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:])
+		binary.LittleEndian.PutUint64(d[:8], four(lut, uint32(v)))
+		binary.LittleEndian.PutUint64(d[8:16], four(lut, uint32(v>>32)))
+		binary.LittleEndian.PutUint64(d[16:24], four(lut, uint32(w)))
+		binary.LittleEndian.PutUint64(d[24:], four(lut, uint32(w>>32)))
+		src, dst = src[16:], dst[32:]
 	}
 	for i, c := range src {
 		binary.LittleEndian.PutUint16(dst[2*i:], lut[c])
 	}
+}
+
+// four is the table entries of four codes.
+func four(lut *[256]uint16, v uint32) uint64 {
+	return uint64(lut[v&255]) | uint64(lut[v>>8&255])<<16 | uint64(lut[v>>16&255])<<32 | uint64(lut[v>>24])<<48
 }
 
 // byteTable has a result for every byte, also as the vectors want it.
@@ -105,12 +111,50 @@ func plainE4M3(scale float32) bool {
 	return e > 127-100 && e < 127+100
 }
 
-// e4m3Planes is the table of a scale for which plainE4M3 holds.
-func e4m3Planes(p *planes, scale float32) {
+// e4m3Words is the results, for a scale for which plainE4M3 holds, of the 8 mantissas as if at exponent 0 with a leading one, to which kernels add the
+// exponent, then those of the 8 codes of exponent 0.
+func e4m3Words(scale float32) (w [16]uint16) {
 	for m := range 8 {
-		p.set(m, bf16(e4m3Values[8|m]*scale)-1<<7) // the exponent is added by the kernel
-		p.set(8|m, bf16(e4m3Values[m]*scale))
+		w[m] = bf16(e4m3Values[8|m]*scale) - 1<<7
+		w[8|m] = bf16(e4m3Values[m] * scale)
 	}
+	return w
+}
+
+// e4m3Table is the same as vectors want it: as words or as planes.
+func e4m3Table(scale float32, words bool) (t [32]byte) {
+	for i, w := range e4m3Words(scale) {
+		if words {
+			t[2*i], t[2*i+1] = byte(w), byte(w>>8)
+		} else {
+			(*planes)(&t).set(i, w)
+		}
+	}
+	return t
+}
+
+// fillE4M3 makes a table of all codes out of those results: the exponent is added, the sign set, four codes at a time.
+func fillE4M3(lut *[256]uint16, w *[16]uint16) {
+	const each, sign = 0x0001_0001_0001_0001, 0x8000_8000_8000_8000
+	four := func(i int) uint64 {
+		return uint64(w[i]) | uint64(w[i+1])<<16 | uint64(w[i+2])<<32 | uint64(w[i+3])<<48
+	}
+	put := func(i int, v uint64) {
+		q := lut[i : i+4 : i+4]
+		q[0], q[1], q[2], q[3] = uint16(v), uint16(v>>16), uint16(v>>32), uint16(v>>48)
+	}
+	for m := 0; m < 8; m += 4 {
+		v := four(8 + m)
+		put(m, v)
+		put(128+m, v^sign)
+		v = four(m)
+		for c := 8 + m; c < 128; c += 8 {
+			v += each << 7
+			put(c, v)
+			put(128+c, v^sign)
+		}
+	}
+	lut[0x7F], lut[0xFF] = nanBF16, nanBF16
 }
 
 // lookupBytes replaces codes below 16 by their table entries.

@@ -31,7 +31,7 @@ func levels() []*vectors {
 			has{"AVX512VBMI", x.HasAVX512VBMI}, has{"BMI2", x.HasBMI2}, has{"AVX2", x.HasAVX2}),
 		words:       true,
 		fp4Groups32: fp4Groups32Wide, fp4Groups16: fp4Groups16Wide, fp4Groups16High: fp4Groups16HighWide,
-		e4m3Groups32: e4m3Groups32Wide, buildTable: buildTableWide, lookupTables: lookupTablesWide,
+		lookupE4M3: lookupE4M3Wide, e4m3Groups32: e4m3Groups32Wide, buildTable: buildTableWide, lookupTables: lookupTablesWide,
 		subtract4: subtract4Wide, bias4: bias4Wide, multiply4High: multiply4HighWide, subtract8: subtract8Wide, bias8: bias8Wide, signed8: signed8Wide, columns8: columns8,
 		unpackBits: unpackBitsWide, castSingles: castSinglesWide, castHalves: castHalvesWide, transposeWords: transposeWords,
 		encode: []blockVectors{

@@ -13,7 +13,7 @@ type vectors struct {
 	fp4Groups32, fp4Groups16, fp4Groups16High func(dst, src, scales *byte, tables *[256][32]byte, n int)
 	// lookup16High decodes n times 32 codes of 4 bits through one table, the high nibble first.
 	lookup16High func(dst, src *byte, table *[32]byte, n int)
-	// lookupE4M3 decodes blocks times n times 32 E4M3 codes, each block through a table (see e4m3Planes); e4m3Groups32 each 32 through the table of their
+	// lookupE4M3 decodes blocks times n times 32 E4M3 codes, each block through a table (see e4m3Table); e4m3Groups32 each 32 through the table of their
 	// scale byte.
 	lookupE4M3   func(dst, src *byte, tables *[32]byte, n, blocks int)
 	e4m3Groups32 func(dst, src, scales *byte, tables *[256][32]byte, n int)

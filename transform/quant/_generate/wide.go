@@ -384,42 +384,65 @@ func lookupTables() {
 	RET()
 }
 
-// e4m3Wide is e4m3's grouped kernel.
-func e4m3Wide() {
-	text("e4m3Groups32Wide", "func(dst, src, scales *byte, tables *[256][32]byte, n int)",
-		"e4m3Groups32Wide decodes n times 32 E4M3 codes, each 32 through the table of their scale byte. A table has 16 words: as e4m3Groups32 has them.")
-	dst, src, scales := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("scales"), GP64())
-	tables, n := Load(Param("tables"), GP64()), Load(Param("n"), GP64())
+// e4m3Wide is e4m3 with tables of 16 words.
+func e4m3Wide(name string, grouped bool, doc string) {
+	text(name, map[bool]string{false: "func(dst, src *byte, tables *[32]byte, n, blocks int)", true: "func(dst, src, scales *byte, tables *[256][32]byte, n int)"}[grouped],
+		doc+" A table has 16 words: as e4m3Groups32 has them.")
+	dst, src, tables := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("tables"), GP64())
+	n, table, end := GP64(), ZMM(), "done"
+	var scales, blocks, size reg.Register
+	if grouped {
+		scales = Load(Param("scales"), GP64())
+		Load(Param("n"), n)
+	} else {
+		blocks, size = Load(Param("blocks"), GP64()), Load(Param("n"), GP64())
+	}
 	mantissa, eight, exponent := broadcastWide(0x00070007), broadcastWide(0x00080008), broadcastWide(0x00780078)
 	magnitude, sign, nan := broadcastWide(0x007F007F), broadcastWide(0x80008000), broadcastWide(0x7FC07FC0)
+	if !grouped {
+		Label("block")
+		TESTQ(blocks, blocks)
+		JZ(LabelRef("done"))
+		VBROADCASTI64X4(Mem{Base: tables}, table)
+		ADDQ(U8(32), tables)
+		MOVQ(size, n)
+		end = "next"
+	}
 	Label("loop")
 	TESTQ(n, n)
-	JZ(LabelRef("done"))
-	at, table := GP64(), ZMM()
-	MOVBQZX(Mem{Base: scales}, at)
-	SHLQ(U8(5), at)
-	VBROADCASTI64X4(Mem{Base: tables, Index: at, Scale: 1}, table)
+	JZ(LabelRef(end))
+	if grouped {
+		at := GP64()
+		MOVBQZX(Mem{Base: scales}, at)
+		SHLQ(U8(5), at)
+		VBROADCASTI64X4(Mem{Base: tables, Index: at, Scale: 1}, table)
+		INCQ(scales)
+	}
 	x, t, isZero, isNaN := ZMM(), ZMM(), K(), K()
 	VPMOVZXBW(Mem{Base: src}, x)
 	VPTESTNMW(exponent, x, isZero)
 	VPANDD(magnitude, x, t)
 	VPCMPEQW(magnitude, t, isNaN)
-	index := ZMM()
+	index, word := ZMM(), ZMM()
 	VPANDD(mantissa, x, index)
 	VPADDW(eight, index, isZero, index)
-	VPERMW(table, index, table)
+	VPERMW(table, index, word)
 	VPANDD(exponent, x, t)
 	VPSLLW(U8(4), t, t)
-	VPADDW(t, table, table)
+	VPADDW(t, word, word)
 	VPSLLW(U8(8), x, x)
-	VPTERNLOGD(U8(0x78), sign, x, table) // table XOR (x AND sign)
-	VMOVDQU16(nan, isNaN, table)
-	VMOVDQU64(table, Mem{Base: dst})
+	VPTERNLOGD(U8(0x78), sign, x, word) // word XOR (x AND sign)
+	VMOVDQU16(nan, isNaN, word)
+	VMOVDQU64(word, Mem{Base: dst})
 	ADDQ(U8(32), src)
 	ADDQ(U8(64), dst)
-	INCQ(scales)
 	DECQ(n)
 	JMP(LabelRef("loop"))
+	if !grouped {
+		Label("next")
+		DECQ(blocks)
+		JMP(LabelRef("block"))
+	}
 	Label("done")
 	VZEROUPPER()
 	RET()
@@ -516,7 +539,8 @@ func wide() {
 	groupsBytes("signed8Wide", subtract, true, "signed8Wide makes bf16((code-second)*scale) of signed codes.")
 	buildTable()
 	lookupTables()
-	e4m3Wide()
+	e4m3Wide("lookupE4M3Wide", false, "lookupE4M3Wide decodes blocks times n times 32 E4M3 codes, each block through a table of its own.")
+	e4m3Wide("e4m3Groups32Wide", true, "e4m3Groups32Wide decodes n times 32 E4M3 codes, each 32 through the table of their scale byte.")
 	unpackBits()
 	castWide("castSinglesWide", 4, "castSinglesWide rounds n times 16 binary32 values.", func(src Mem, v reg.VecVirtual) { VMOVUPS(src, v) })
 	castWide("castHalvesWide", 2, "castHalvesWide rounds n times 16 binary16 values.", func(src Mem, v reg.VecVirtual) { VCVTPH2PS(src, v) })
