@@ -29,7 +29,8 @@ type job struct {
 	Direct  bool     `json:"direct,omitempty"`  // O_DIRECT
 	Map     bool     `json:"map,omitempty"`     // touch the pages of a mapping
 	Random  bool     `json:"random,omitempty"`  // MADV_RANDOM
-	Drop    bool     `json:"drop,omitempty"`    // what the page cache has of the file, before the clock starts
+	Drop    int      `json:"drop,omitempty"`    // so many times: a sequential read, after what the page cache has of the file was dropped
+	Again   int      `json:"again,omitempty"`   // and then so many times: the same of what it has then
 	Threads int      `json:"threads,omitempty"` // 1 if 0
 	Groups  [][]get  `json:"groups,omitempty"`  // of requests: those of a group in parallel, the groups one after another
 	Env     []string `json:"-"`                 // of the child, beside that of this process
@@ -147,22 +148,38 @@ func (b *bench) children(jobs []job) ([]result, error) {
 	return out, errors.Join(errs...)
 }
 
-// inTurn runs jobs one after another, several times over, and returns the median rate of each: what the machine does meanwhile meets all of them, and
-// what only the first time costs (memory that nobody had, pages that are read for the second time) weighs little.
-func (b *bench) inTurn(jobs ...job) ([]float64, error) {
-	const turns = 5
-	rates, out := make([][]float64, len(jobs)), make([]float64, len(jobs))
-	for range turns {
-		for i, j := range jobs {
+// readings are rates of reading one file: when its pages have to come from somewhere, and when they have been read often enough for the kernel to have
+// stopped counting.
+type readings struct{ dropped, again float64 }
+
+// inTurn runs sequential reads one after another, several times over, and returns the medians of each: what the machine does meanwhile meets all of them.
+// The first two change places every time, since which pages are free depends on who was there before.
+func (b *bench) inTurn(jobs ...job) ([]readings, error) {
+	const turns = 4
+	dropped, again := make([][]float64, len(jobs)), make([][]float64, len(jobs))
+	for turn := range turns {
+		for i := range jobs {
+			if turn%2 == 1 && i < 2 {
+				i = 1 - i
+			}
+			j := jobs[i]
 			r, err := b.child(j)
 			if err != nil {
 				return nil, err
 			}
-			rates[i] = append(rates[i], r.rate())
+			for k, seconds := range r.Parts {
+				rate := float64(r.Bytes) / float64(len(r.Parts)) / seconds
+				if k < j.Drop {
+					dropped[i] = append(dropped[i], rate)
+				} else if k >= j.Drop+j.Again/2 {
+					again[i] = append(again[i], rate)
+				}
+			}
 		}
 	}
-	for i := range rates {
-		out[i] = median(rates[i])
+	out := make([]readings, len(jobs))
+	for i := range jobs {
+		out[i] = readings{median(dropped[i]), median(again[i])}
 	}
 	return out, nil
 }
@@ -176,15 +193,26 @@ func (j job) sequential() (result, error) {
 		return result{}, err
 	}
 	defer f.Close()
-	if j.Drop {
-		if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-			return result{}, err
-		}
-	}
 	if j.Size > 0 {
 		size = min(size, j.Size)
 	}
-	return j.timed(func(*result) (int64, error) { return j.take(f, span{0, size}) })
+	return j.timed(func(r *result) (total int64, err error) {
+		for pass := range max(1, j.Drop+j.Again) {
+			if pass < j.Drop {
+				if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+					return 0, err
+				}
+			}
+			start := time.Now()
+			n, err := j.take(f, span{0, size})
+			if err != nil {
+				return 0, err
+			}
+			r.Parts = append(r.Parts, time.Since(start).Seconds())
+			total += n
+		}
+		return total, nil
+	})
 }
 
 func (j job) open(path string) (*os.File, int64, error) {

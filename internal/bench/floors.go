@@ -182,24 +182,28 @@ func split(url string, s span) []get {
 	return out
 }
 
-// inPageCache reads a file from disk, so that the next reader finds all of it in memory and in large folios: the kernel may have split what was there.
+// inPageCache brings a file into memory anew, in folios as large as the disk's file system makes them: the kernel may have split what was there.
 func inPageCache(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	if err := f.Sync(); err != nil { // what is not on disk cannot be dropped
 		return err
 	}
-	unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
-	unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL)
-	buf := make([]byte, 4<<20)
-	for {
-		if _, err := f.Read(buf); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		return err
 	}
+	p, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(p)
+	_ = unix.Madvise(p, unix.MADV_HUGEPAGE) // advice: kernels without huge pages refuse it
+	return unix.Madvise(p, unix.MADV_POPULATE_READ)
 }

@@ -74,7 +74,7 @@ func TestEveryBoundIsMeasured(t *testing.T) {
 	}
 }
 
-// TestReaders: every way to read gives all bytes that were asked for, and one part a file or range.
+// TestReaders: every way to read gives all bytes that were asked for, and one part a pass, file or range.
 func TestReaders(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	const size = 5<<20 + 123
@@ -90,9 +90,9 @@ func TestReaders(t *testing.T) {
 		bytes int64
 		parts int
 	}{
-		{job{Op: "read", Path: path}, size, 0},
-		{job{Op: "read", Path: path, Map: true}, size, 0},
-		{job{Op: "read", Path: path, Size: 1000}, 1000, 0},
+		{job{Op: "read", Path: path}, size, 1},
+		{job{Op: "read", Path: path, Map: true, Drop: 2, Again: 3}, 5 * size, 5},
+		{job{Op: "read", Path: path, Size: 1000, Drop: 1}, 1000, 1},
 		{job{Op: "files", Paths: []string{path, path}}, 2 * size, 2},
 		{job{Op: "ranges", Path: path, Ranges: spans}, 5 + 2<<20 + 1 + 1, 3},
 		{job{Op: "ranges", Path: path, Ranges: spans, Threads: 3}, 5 + 2<<20 + 1 + 1, 3},
