@@ -29,7 +29,7 @@ type job struct {
 	Direct  bool     `json:"direct,omitempty"`  // O_DIRECT
 	Map     bool     `json:"map,omitempty"`     // touch the pages of a mapping
 	Random  bool     `json:"random,omitempty"`  // MADV_RANDOM
-	Drop    int      `json:"drop,omitempty"`    // so many times: a sequential read, after what the page cache has of the file was dropped
+	Drop    int      `json:"drop,omitempty"`    // so many times: a sequential read, after what the page cache has of the file was dropped, as it is at the end
 	Again   int      `json:"again,omitempty"`   // and then so many times: the same of what it has then
 	Threads int      `json:"threads,omitempty"` // 1 if 0
 	Groups  [][]get  `json:"groups,omitempty"`  // of requests: those of a group in parallel, the groups one after another
@@ -153,7 +153,7 @@ func (b *bench) children(jobs []job) ([]result, error) {
 type readings struct{ dropped, again float64 }
 
 // inTurn runs sequential reads one after another, several times over, and returns the medians of each: what the machine does meanwhile meets all of them.
-// The first two change places every time, since which pages are free depends on who was there before.
+// The first two change places every time.
 func (b *bench) inTurn(jobs ...job) ([]readings, error) {
 	const turns = 4
 	dropped, again := make([][]float64, len(jobs)), make([][]float64, len(jobs))
@@ -197,11 +197,15 @@ func (j job) sequential() (result, error) {
 		size = min(size, j.Size)
 	}
 	return j.timed(func(r *result) (total int64, err error) {
+		drop := func() { // advice: who reads again sees whether it was taken
+			if j.Drop > 0 {
+				_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+			}
+		}
+		defer drop() // what is free next is what was free before
 		for pass := range max(1, j.Drop+j.Again) {
 			if pass < j.Drop {
-				if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-					return 0, err
-				}
+				drop()
 			}
 			start := time.Now()
 			n, err := j.take(f, span{0, size})
