@@ -159,8 +159,8 @@ func (b *bench) inTurn(jobs ...job) ([]readings, error) {
 	dropped, again := make([][]float64, len(jobs)), make([][]float64, len(jobs))
 	for turn := range turns {
 		for i := range jobs {
-			if turn%2 == 1 && i < 2 {
-				i = 1 - i
+			if turn%2 == 1 && i < min(2, len(jobs)) {
+				i = min(2, len(jobs)) - 1 - i
 			}
 			j := jobs[i]
 			r, err := b.child(j)
