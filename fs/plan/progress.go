@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"sync"
 	"weak"
 )
@@ -242,6 +243,7 @@ func (g *progress) giveUp(p *Plan, key weak.Pointer[Plan], from, to int64) {
 			delete(g.asked, k)
 		}
 	}
+	g.order = slices.DeleteFunc(g.order, func(k unitKey) bool { _, ok := g.asked[k]; return !ok })
 	for i := range g.streams {
 		if s := &g.streams[i]; s.plan == key && s.next < to {
 			s.asked = min(s.asked, max(from, s.next))

@@ -47,6 +47,6 @@ type Store interface {
 type Dropper interface {
 	Store
 	// Drop says that nobody is about to read the spans. What of them was asked for ahead, is not under way yet and has no reader who waits for it
-	// need not be fetched. It does not wait.
+	// need not be fetched. It is called with a lock of the Reader held: it does not wait, and it does not read through a Reader.
 	Drop(spans []Span)
 }

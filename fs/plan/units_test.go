@@ -168,6 +168,7 @@ func TestStreamsAreGivenUp(t *testing.T) {
 		if len(dropped) != 1 {
 			t.Errorf("%s: dropped once more: %v", x.name, dropped[1:])
 		}
+		wantBooks(t, &g)
 		for pos < unit+128*kib {
 			read()
 		}
@@ -176,6 +177,18 @@ func TestStreamsAreGivenUp(t *testing.T) {
 				t.Errorf("%s: asked for %v again of %v", x.name, s, at)
 			}
 		}
+	}
+}
+
+// wantBooks fails unless what progress remembers of units adds up.
+func wantBooks(t *testing.T, g *progress) {
+	t.Helper()
+	total := int64(0)
+	for _, k := range g.order {
+		total += g.asked[k]
+	}
+	if total != g.total || len(g.order) != len(g.asked) {
+		t.Errorf("%d units of %d bytes are remembered, %d in their order, of %d", len(g.asked), g.total, len(g.order), total)
 	}
 }
 
@@ -202,6 +215,7 @@ func TestFollowersAskAgain(t *testing.T) {
 	if len(dropped) != 1 {
 		t.Fatalf("dropped %v", dropped)
 	}
+	wantBooks(t, &g)
 	if asked < 100*mib+maxWindow {
 		t.Errorf("the follower at 104 MiB asked again up to %d only", asked)
 	}
