@@ -26,8 +26,8 @@ func Update(crc uint32, p []byte) uint32 {
 // block is the bytes that are folded at once.
 const block = 256
 
-// multipliers are x^(d+32) and x^(d-32) modulo the polynomial, for distances d of 256, 64 and 16 bytes: what the halves of 128 bits are multiplied by to
-// be added to those d bits further on (Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction, Intel 2009).
+// multipliers are x^(d+32) and x^(d-32) modulo the polynomial, where d is the bits of 256, 64 and 16 bytes: what the halves of 128 bits are multiplied by
+// to be added to those d bits further on (Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction, Intel 2009).
 var multipliers = func() (k [6]uint64) {
 	for i, bytes := range []int{block, 64, 16} {
 		k[2*i], k[2*i+1] = power(8*bytes+32), power(8*bytes-32)

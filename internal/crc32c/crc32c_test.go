@@ -8,9 +8,6 @@ import (
 
 // TestUpdate compares with hash/crc32 at every length up to several blocks, at every alignment and in two steps.
 func TestUpdate(t *testing.T) {
-	if !wide {
-		t.Log("this processor has no wide polynomial multiplication: both sides are hash/crc32")
-	}
 	if got := Checksum([]byte("123456789")); got != 0xe3069283 {
 		t.Errorf("the checksum of 123456789 is %#x, want 0xe3069283", got) // the check value of CRC-32C
 	}
@@ -30,6 +27,9 @@ func TestUpdate(t *testing.T) {
 		if got := Update(Checksum(q[:cut]), q[cut:]); got != want {
 			t.Fatalf("%d bytes cut at %d: %#x, want %#x", n, cut, got, want)
 		}
+	}
+	if !wide {
+		t.Skip("wide polynomial multiplication is not compared: this processor, or this build, has none")
 	}
 }
 
