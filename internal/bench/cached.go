@@ -42,7 +42,7 @@ func (b *bench) warmCache(h *hub) (string, error) {
 }
 
 // warm reads a shard that is in the disk cache, whose files are in the page cache: through a mount whose own page cache is empty, beside the plain
-// server of the same file, and then again.
+// server of the floor's file, and then again.
 func warm(b *bench) error {
 	h, err := b.hub(near)
 	if err != nil {

@@ -29,8 +29,8 @@ type job struct {
 	Direct  bool     `json:"direct,omitempty"`  // O_DIRECT
 	Map     bool     `json:"map,omitempty"`     // touch the pages of a mapping
 	Random  bool     `json:"random,omitempty"`  // MADV_RANDOM
-	Drop    int      `json:"drop,omitempty"`    // so many times: a sequential read, after what the page cache has of the file was dropped, as it is at the end
-	Again   int      `json:"again,omitempty"`   // and then so many times: the same of what it has then
+	Drop    int      `json:"drop,omitempty"`    // sequential reads, before each of which the file's page cache is dropped; then it is dropped at the end too
+	Again   int      `json:"again,omitempty"`   // sequential reads that follow, of what the page cache has by then
 	Threads int      `json:"threads,omitempty"` // 1 if 0
 	Groups  [][]get  `json:"groups,omitempty"`  // of requests: those of a group in parallel, the groups one after another
 	Env     []string `json:"-"`                 // of the child, beside that of this process
@@ -148,12 +148,12 @@ func (b *bench) children(jobs []job) ([]result, error) {
 	return out, errors.Join(errs...)
 }
 
-// readings are rates of reading one file: when its pages have to come from somewhere, and when they have been read often enough for the kernel to have
-// stopped counting.
+// readings are rates of reading one file, in bytes a second: when its pages have to come from somewhere, and when they have been read often enough for
+// the kernel to have stopped counting.
 type readings struct{ dropped, again float64 }
 
-// inTurn runs sequential reads one after another, several times over, and returns the medians of each: what the machine does meanwhile meets all of them.
-// The first two change places every time.
+// inTurn runs sequential reads one after another, several times over, so that what the machine does meanwhile meets all of them, and returns the medians
+// of each. The first two change places every time.
 func (b *bench) inTurn(jobs ...job) ([]readings, error) {
 	const turns = 4
 	dropped, again := make([][]float64, len(jobs)), make([][]float64, len(jobs))

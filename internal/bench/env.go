@@ -38,7 +38,7 @@ type bench struct {
 	ballast  ballast
 }
 
-// peak is the most memory that a daemon had, over its budget.
+// peak is the most resident memory that a daemon had, and its budget, in bytes.
 type peak struct {
 	Workload string `json:"workload"`
 	RSS      int64  `json:"rss"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -12,7 +13,7 @@ import (
 	"time"
 )
 
-// row is one line of the table: a measurement, what it is compared with, and the bound that issue 3 holds it to.
+// row is one line of the table: a measurement, what it is compared with, and the bound that it is held to.
 type row struct {
 	Group string  `json:"group"`
 	Text  string  `json:"text"`
@@ -168,7 +169,7 @@ func (b *bench) rows() []row {
 	return append(out, b.memoryRows()...)
 }
 
-// memoryRows are the daemon's most resident memory over its budget, by workload.
+// memoryRows are the most resident memory of daemons beside their budgets, by workload.
 func (b *bench) memoryRows() []row {
 	var labels []string
 	most := map[string]peak{}
@@ -232,8 +233,8 @@ func markdown(rows []row, notes map[string]string) string {
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", r.Text, number(r.Value, r.Unit), other, ratio, r.Bound, verdict)
 	}
-	for name, why := range notes {
-		first, _, _ := strings.Cut(why, "\n")
+	for _, name := range slices.Sorted(maps.Keys(notes)) {
+		first, _, _ := strings.Cut(notes[name], "\n")
 		fmt.Fprintf(&out, "\nNot measured: %s (%s)\n", name, first)
 	}
 	return strings.TrimPrefix(out.String(), "\n")

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -58,20 +63,50 @@ func TestBetween(t *testing.T) {
 
 // TestEveryBoundIsMeasured: names of samples that bounds speak of are names that some workload adds.
 func TestEveryBoundIsMeasured(t *testing.T) {
-	var source strings.Builder
-	for _, f := range []string{"workloads.go", "experts.go", "cached.go", "kernels.go", "rivals.go"} {
-		text, err := os.ReadFile(f)
+	words := workloadStrings(t)
+	for _, s := range otherShapes() {
+		words = append(words, s.String())
+	}
+	for _, w := range wants() {
+		for _, sample := range []string{w.num, w.den} {
+			if !spelled(sample, words) {
+				t.Errorf("nobody measures %q", sample)
+			}
+		}
+	}
+	if spelled("warm dusk", words) {
+		t.Error("any name passes")
+	}
+}
+
+// workloadStrings are the string constants of the files with workloads, but for the functions that say what is wanted.
+func workloadStrings(t *testing.T) (out []string) {
+	for _, name := range []string{"workloads.go", "servers.go", "experts.go", "cached.go", "kernels.go", "rivals.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		source.Write(text)
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				return !strings.HasSuffix(n.Name.Name, "Wants")
+			case *ast.BasicLit:
+				if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && s != "" {
+					out = append(out, s)
+				}
+			}
+			return true
+		})
 	}
-	for _, w := range wants() {
-		last := w.num[strings.LastIndex(w.num, " ")+1:]
-		if !strings.Contains(source.String(), last) {
-			t.Errorf("nobody measures %q", w.num)
-		}
-	}
+	return out
+}
+
+// spelled says whether s is some of the words, one after another.
+func spelled(s string, words []string) bool {
+	return s == "" || slices.ContainsFunc(words, func(w string) bool {
+		rest, ok := strings.CutPrefix(s, w)
+		return ok && spelled(rest, words)
+	})
 }
 
 // TestReaders: every way to read gives all bytes that were asked for, and one part a pass, file or range.

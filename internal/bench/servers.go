@@ -11,7 +11,7 @@ import (
 	"weightfs/internal/hubtest"
 )
 
-// The releases. Their one shard is a gigabyte.
+// The releases. Those of experts are one shard of a gigabyte.
 const (
 	fp8   = "bench-fp8"
 	mxfp4 = "bench-mxfp4"

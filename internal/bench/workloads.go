@@ -256,8 +256,7 @@ func faults(b *bench) error {
 	}
 	size := b.shardSpan(fp8).End
 	var pages []span
-	for i, p := range shuffled(int(size/4096), 2)[:b.count(2000)] {
-		_ = i
+	for _, p := range shuffled(int(size/4096), 2)[:b.count(2000)] {
 		pages = append(pages, span{int64(p) * 4096, int64(p)*4096 + 4096})
 	}
 	m, err := b.cold(h, fp8, "faults")
