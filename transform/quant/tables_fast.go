@@ -136,7 +136,7 @@ func e4m3Table(scale float32, words bool) (t [32]byte) {
 // fillE4M3 makes a table of all codes out of those results: the exponent is added, the sign set, four codes at a time.
 func fillE4M3(lut *[256]uint16, w *[16]uint16) {
 	const each, sign = 0x0001_0001_0001_0001, 0x8000_8000_8000_8000
-	four := func(i int) uint64 {
+	quad := func(i int) uint64 {
 		return uint64(w[i]) | uint64(w[i+1])<<16 | uint64(w[i+2])<<32 | uint64(w[i+3])<<48
 	}
 	put := func(i int, v uint64) {
@@ -144,10 +144,10 @@ func fillE4M3(lut *[256]uint16, w *[16]uint16) {
 		q[0], q[1], q[2], q[3] = uint16(v), uint16(v>>16), uint16(v>>32), uint16(v>>48)
 	}
 	for m := 0; m < 8; m += 4 {
-		v := four(8 + m)
+		v := quad(8 + m)
 		put(m, v)
 		put(128+m, v^sign)
-		v = four(m)
+		v = quad(m)
 		for c := 8 + m; c < 128; c += 8 {
 			v += each << 7
 			put(c, v)
