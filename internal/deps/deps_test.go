@@ -122,7 +122,7 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
-func TestOnlyFsImportsGoFuse(t *testing.T) {
+func TestWhoImportsGoFuse(t *testing.T) {
 	found := false
 	imports(t, func(dir, file, imp string) {
 		if !strings.HasPrefix(imp, "github.com/hanwen/go-fuse/") {
