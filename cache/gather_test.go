@@ -670,52 +670,58 @@ func TestDropPostponed(t *testing.T) {
 	})
 }
 
-// TestJump: a reader of a whole file who goes elsewhere leaves no more behind than what is under way, and finds the rest again when it returns.
+// TestJump: a reader of a whole file who goes elsewhere, to stay there or not, leaves no more behind than what is under way, and finds the rest again when it
+// returns.
 func TestJump(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const mib, fetches = 1 << 20, 4
-		src := newFake(fakeFile{path: "a", size: 1 << 30})
-		src.gate = func(_ context.Context, _ string, _, n int64) { time.Sleep(20*time.Millisecond + time.Duration(n)*20) } // 20 ms, 50 MB/s
-		f := newCache(t, Options{Memory: 2 << 30, Fetches: fetches}).Release(src, src.listing())
-		r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, 1<<30)})
-		read := func(off, n int64) {
-			got, want := make([]byte, n), make([]byte, n)
-			if _, err := r.ReadAt(ctxb(), p, got, off); err != nil {
-				t.Fatal(err)
-			}
-			if fill(want, 1, off); !bytes.Equal(got, want) {
-				t.Fatalf("wrong bytes at %d", off)
-			}
-		}
-		sequential := func(from, to int64) {
-			for off := from; off < to; off += mib / 8 {
-				read(off, mib/8)
-			}
-		}
-		fetched := func() (total int64) {
-			for _, r := range src.take() {
-				total += r.end - r.start
-			}
-			return total
-		}
-		sequential(0, 64*mib)
-		fetched()
-		read(700*mib, 4096)
-		read(900*mib, 4096)
-		start := time.Now()
-		read(800*mib, 4096)
-		if took := time.Since(start); took > 30*time.Millisecond {
-			t.Errorf("a lone read waits %v", took)
-		}
-		time.Sleep(time.Minute)
-		cell := func(at int64) request { return request{"a", at * mib, at*mib + cellSize} }
-		wantRequests(t, src, cell(700), cell(900), cell(800))
-		sequential(64*mib, 320*mib)
-		time.Sleep(time.Minute)
-		if n := fetched(); n < 440*mib || n > 512*mib {
-			t.Errorf("%d MiB are fetched for a reader of 256 who reads 256 ahead, some of which were there", n/mib)
-		}
-	})
+	const mib, fetches = 1 << 20, 4
+	for name, reads := range map[string][]int64{"here and there": {700 * mib, 900 * mib, 800 * mib}, "to stay": {700 * mib, 700*mib + 4096}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFake(fakeFile{path: "a", size: 1 << 30})
+				src.gate = func(_ context.Context, _ string, _, n int64) { time.Sleep(20*time.Millisecond + time.Duration(n)*20) } // 20 ms, 50 MB/s
+				f := newCache(t, Options{Memory: 2 << 30, Fetches: fetches}).Release(src, src.listing())
+				r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, 1<<30)})
+				read := func(off, n int64) {
+					got, want := make([]byte, n), make([]byte, n)
+					if _, err := r.ReadAt(ctxb(), p, got, off); err != nil {
+						t.Fatal(err)
+					}
+					if fill(want, 1, off); !bytes.Equal(got, want) {
+						t.Fatalf("wrong bytes at %d", off)
+					}
+				}
+				sequential := func(from, to int64) {
+					for off := from; off < to; off += mib / 8 {
+						read(off, mib/8)
+					}
+				}
+				sequential(0, 64*mib)
+				src.take()
+				var cells []request
+				for _, off := range reads {
+					start, cell := time.Now(), off/cellSize*cellSize
+					read(off, 4096)
+					if took := time.Since(start); took > 30*time.Millisecond {
+						t.Errorf("a lone read waits %v", took)
+					}
+					if len(cells) == 0 || cells[len(cells)-1].start != cell {
+						cells = append(cells, request{"a", cell, cell + cellSize})
+					}
+				}
+				time.Sleep(time.Minute)
+				wantRequests(t, src, cells...)
+				sequential(64*mib, 320*mib)
+				time.Sleep(time.Minute)
+				total := int64(0)
+				for _, r := range src.take() {
+					total += r.end - r.start
+				}
+				if total < 440*mib || total > 512*mib {
+					t.Errorf("%d MiB are fetched for a reader of 256 who reads 256 ahead, some of which were there", total/mib)
+				}
+			})
+		})
+	}
 }
 
 // TestClose ends readers that wait, and fails those who come later.

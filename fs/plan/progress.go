@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 	"sync"
+	"time"
 	"weak"
 )
 
@@ -20,22 +21,23 @@ const (
 // streamBorders is how many borders of units a stream has passed when it is taken to go on.
 const streamBorders = 2
 
-// leftAfter is how many streams have begun in a plan since the last read of another when that one's reader is taken to have gone elsewhere.
-const leftAfter = 2
+// leftFor is how long a stream has had no read, while its plan is read elsewhere, when its reader is taken to have gone there.
+const leftFor = 10 * time.Millisecond
 
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
 // of it, 32 times as far as it has read. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
-// stretch of a large file: then for the part of it that [Plan.SetParts] tells. When reads elsewhere in the plan have taken its place, what a stream
-// asked for beyond the unit that it is in is given up; should it go on after all, it asks again.
+// stretch of a large file: then for the part of it that [Plan.SetParts] tells. When the plan is read elsewhere and a stream is not, what it asked for
+// beyond the unit that it is in is given up; should it go on after all, it asks again.
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.
 type progress struct {
-	drop func([]Span) // of a [Dropper], else nil; called with mu held, so that what is asked for again is not dropped
+	drop func([]Span)     // of a [Dropper], else nil; called with mu held, so that what is asked for again is not dropped
+	now  func() time.Time // nil is time.Now
 
 	mu      sync.Mutex // guards everything below
 	tick    uint64
-	streams []stream
+	streams []*stream
 	asked   map[unitKey]int64 // length of the unit
 	order   []unitKey         // of asked, oldest first
 	total   int64             // bytes of asked
@@ -64,17 +66,20 @@ type stream struct {
 	unit    int64  // end of the furthest unit touched
 	asked   int64  // what lies before this offset was asked for
 	borders int    // of units passed so far
-	others  int    // streams that have begun in the plan since the last read
 	used    uint64 // tick of the last read
+	reading int    // reads that have not ended
+	ended   time.Time
 }
 
-// note records a read of [off, off+n) and appends to ask the units to ask for now: those that the read touches first, then those that its
-// stream will need next.
-func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
+// begin records a read of [off, off+n) and appends to ask the units to ask for now: those that the read touches first, then those that its
+// stream will need next. The read ends with end.
+func (g *progress) begin(p *Plan, off, n int64, ask []Unit) ([]Unit, *stream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := weak.Make(p)
-	s, going := g.stream(p, key, off, n)
+	s, going := g.stream(key, off, n)
+	s.reading++
+	g.left(p, key)
 	touched, end := 0, off+n
 	going = going || off == 0
 	for pos := off; pos < end; touched++ {
@@ -99,7 +104,22 @@ func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
 		pos, going = stop, true
 	}
 	s.next = max(s.next, end)
-	return g.next(p, key, s, ask)
+	return g.next(p, key, s, ask), s
+}
+
+// end records that a read has ended.
+func (g *progress) end(s *stream) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.reading--
+	s.ended = g.clock()
+}
+
+func (g *progress) clock() time.Time {
+	if g.now != nil {
+		return g.now()
+	}
+	return time.Now()
 }
 
 // part says whether a read at off is reason to fetch the part it is in, as a stream that began within a file reaches it. A stream that has read
@@ -192,12 +212,12 @@ func bundleKey(p *Plan, key weak.Pointer[Plan], off int64) (unitKey, int64) {
 }
 
 // stream finds the stream that the read belongs to, the nearest if there are several, or begins one in place of the least recently used.
-func (g *progress) stream(p *Plan, key weak.Pointer[Plan], off, n int64) (s *stream, going bool) {
+func (g *progress) stream(key weak.Pointer[Plan], off, n int64) (s *stream, going bool) {
 	g.tick++
 	best, oldest := -1, -1
 	slack := max(minSlack, 2*n)
 	for i := range g.streams {
-		s := &g.streams[i]
+		s := g.streams[i]
 		if d := abs(off - s.next); s.plan == key && d <= slack && (best < 0 || d < abs(off-g.streams[best].next)) {
 			best = i
 		}
@@ -206,37 +226,41 @@ func (g *progress) stream(p *Plan, key weak.Pointer[Plan], off, n int64) (s *str
 		}
 	}
 	if best >= 0 {
-		s = &g.streams[best]
-		s.used, s.from, s.others = g.tick, min(s.from, off), 0
+		s = g.streams[best]
+		s.used, s.from = g.tick, min(s.from, off)
 		return s, true
 	}
-	g.left(p, key)
+	s = &stream{plan: key, from: off, next: off + n, used: g.tick}
 	if len(g.streams) < maxStreams {
-		g.streams = append(g.streams, stream{})
-		oldest = len(g.streams) - 1
+		g.streams = append(g.streams, s)
+	} else {
+		g.streams[oldest] = s
 	}
-	g.streams[oldest] = stream{plan: key, from: off, next: off + n, used: g.tick}
-	return &g.streams[oldest], false
+	return s, false
 }
 
-// left counts a stream that begins against those that are there, and gives up what those ask for whose readers have left.
+// left gives up what streams of a plan that is being read ask for whose readers have left.
 func (g *progress) left(p *Plan, key weak.Pointer[Plan]) {
-	for i := range g.streams {
-		s := &g.streams[i]
-		if s.plan != key {
+	if g.drop == nil {
+		return
+	}
+	var now time.Time
+	for _, s := range g.streams {
+		from := max(s.unit, s.next)
+		if s.plan != key || s.reading > 0 || s.borders < streamBorders || from >= s.asked {
 			continue
 		}
-		if s.others++; s.others == leftAfter && s.borders >= streamBorders && g.drop != nil {
-			g.giveUp(p, key, max(s.unit, s.next), s.asked)
+		if now.IsZero() {
+			now = g.clock()
+		}
+		if now.Sub(s.ended) >= leftFor {
+			g.giveUp(p, key, from, s.asked)
 		}
 	}
 }
 
 // giveUp takes back that [from, to) was asked for.
 func (g *progress) giveUp(p *Plan, key weak.Pointer[Plan], from, to int64) {
-	if from >= to {
-		return
-	}
 	for k, n := range g.asked {
 		if k.plan == key && k.start < to && k.start+n > from {
 			g.total -= n
@@ -244,8 +268,8 @@ func (g *progress) giveUp(p *Plan, key weak.Pointer[Plan], from, to int64) {
 		}
 	}
 	g.order = slices.DeleteFunc(g.order, func(k unitKey) bool { _, ok := g.asked[k]; return !ok })
-	for i := range g.streams {
-		if s := &g.streams[i]; s.plan == key && s.next < to {
+	for _, s := range g.streams {
+		if s.plan == key && s.next < to {
 			s.asked = min(s.asked, max(from, s.next))
 		}
 	}

@@ -70,7 +70,8 @@ func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64, gathe
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	ahead := r.askAhead(ctx, p, off, int64(len(dst)))
+	ahead, stream := r.askAhead(ctx, p, off, int64(len(dst)))
+	defer r.seen.end(stream)
 	j := r.job()
 	defer r.putJob(j)
 	j.resolve(p, 0, off, dst)
@@ -87,18 +88,18 @@ func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64, gathe
 // askAhead asks for the units that the read makes worth having, each in a gather of its own and in the file's order, so that what goes
 // over the wire is the same however a file is read. If it is one unit only, as when a block is touched, its spans are returned instead: the
 // read's own gather names them, and its cells come first. It fails nobody's read.
-func (r *Reader) askAhead(ctx context.Context, p *Plan, off, n int64) []Span {
+func (r *Reader) askAhead(ctx context.Context, p *Plan, off, n int64) ([]Span, *stream) {
 	var buf [4]Unit
-	units := r.seen.note(p, off, n, buf[:0])
+	units, stream := r.seen.begin(p, off, n, buf[:0])
 	if len(units) == 1 {
-		return p.ahead(units[0].Start, units[0].End-units[0].Start)
+		return p.ahead(units[0].Start, units[0].End-units[0].Start), stream
 	}
 	for _, u := range units {
 		if spans := p.ahead(u.Start, u.End-u.Start); len(spans) > 0 {
 			_ = r.Store.Gather(ctx, nil, spans) // what cannot be had is the failure of the read that needs it
 		}
 	}
-	return nil
+	return nil, stream
 }
 
 // gather reads everything, in as many calls as the store's limit makes necessary; ahead goes with the first.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // unitText is the first max units of a plan, one a line with the spans that a store is told of.
@@ -118,7 +119,15 @@ func TestStopsEarly(t *testing.T) {
 	}
 }
 
-// TestStreamsAreGivenUp: when two reads elsewhere have taken a stream's place, what it asked for beyond its unit is given up; it asks again if it goes on.
+// note is a read that takes no time.
+func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
+	ask, s := g.begin(p, off, n, ask)
+	g.end(s)
+	return ask
+}
+
+// TestStreamsAreGivenUp: when a plan is read elsewhere, and a stream has not been read for a while, what it asked for beyond its unit is given up; it asks
+// again if it goes on.
 func TestStreamsAreGivenUp(t *testing.T) {
 	for _, x := range []struct {
 		name string
@@ -129,7 +138,8 @@ func TestStreamsAreGivenUp(t *testing.T) {
 		{"expert blocks", expertBlocks(), 9 * mib},
 	} {
 		var dropped [][]Span
-		g := progress{drop: func(s []Span) { dropped = append(dropped, s) }}
+		now := time.Unix(0, 0)
+		g := progress{drop: func(s []Span) { dropped = append(dropped, s) }, now: func() time.Time { return now }}
 		pos := int64(0)
 		var asked []Span
 		read := func() {
@@ -143,16 +153,29 @@ func TestStreamsAreGivenUp(t *testing.T) {
 		}
 		before := join(asked, unitCell)
 		elsewhere := int64(1000 * mib)
-		jump := func() { elsewhere += 100 * mib; g.note(x.p, elsewhere, 4096, nil) }
+		jump := func() { elsewhere += 20 * mib; g.note(x.p, elsewhere, 4096, nil) }
 		for range 20 {
-			jump()
+			for range 5 {
+				jump()
+			}
+			now = now.Add(leftFor - 1)
 			read()
 		}
+		_, waiting := g.begin(x.p, pos, 128*kib, nil)
+		now = now.Add(time.Minute)
+		jump()
+		g.end(waiting)
+		jump()
 		if len(dropped) > 0 {
 			t.Fatalf("%s: a reader elsewhere ended a stream that goes on: %v", x.name, dropped)
 		}
 		asked = nil
-		jump()
+		now = now.Add(leftFor)
+		other := New(Copy{Span{0, 0, mib}})
+		g.note(other, 0, 4096, nil)
+		if len(dropped) > 0 {
+			t.Fatalf("%s: a reader of another file ended a stream: %v", x.name, dropped)
+		}
 		jump()
 		if len(dropped) != 1 {
 			t.Fatalf("%s: dropped %v", x.name, dropped)
@@ -164,6 +187,7 @@ func TestStreamsAreGivenUp(t *testing.T) {
 				t.Errorf("%s: dropped %v, not from %d to %d at least", x.name, s, rest[i].Start, before[i].End)
 			}
 		}
+		now = now.Add(time.Minute)
 		jump()
 		if len(dropped) != 1 {
 			t.Errorf("%s: dropped once more: %v", x.name, dropped[1:])
@@ -196,7 +220,8 @@ func wantBooks(t *testing.T, g *progress) {
 func TestFollowersAskAgain(t *testing.T) {
 	p := New(Copy{Span{0, 0, 4000 * mib}})
 	var dropped []Span
-	g := progress{drop: func(s []Span) { dropped = append(dropped, s...) }}
+	now := time.Unix(0, 0)
+	g := progress{drop: func(s []Span) { dropped = append(dropped, s...) }, now: func() time.Time { return now }}
 	asked := int64(0)
 	read := func(from, end int64) {
 		for off := from; off < end; off += mib {
@@ -207,11 +232,8 @@ func TestFollowersAskAgain(t *testing.T) {
 	}
 	read(0, 200*mib)
 	read(0, 100*mib) // follows
-	asked = 0
-	for i := range int64(4) {
-		g.note(p, (2000+100*i)*mib, 4096, nil)
-		read((100+i)*mib, (101+i)*mib)
-	}
+	asked, now = 0, now.Add(leftFor)
+	read(100*mib, 104*mib)
 	if len(dropped) != 1 {
 		t.Fatalf("dropped %v", dropped)
 	}
