@@ -242,10 +242,7 @@ func (b *diskBlob) read(first int64, bufs [][]byte) (good []bool) {
 		had := good[i]
 		n -= len(p)
 		good[i] = had && n >= 0 && checksum(p) == sums[i]
-		switch {
-		case good[i]:
-			b.store.stats.diskBytes.Add(int64(len(p)))
-		case had:
+		if had && !good[i] {
 			b.store.stats.badCells.Add(1)
 			b.forget(first+int64(i), sums[i])
 		}

@@ -133,7 +133,11 @@ func (ct *content) readCells(first int64, bufs [][]byte) (good []bool) {
 		}
 	}
 	for i, p := range bufs {
-		if good[i] && !ct.right(first+int64(i), p) {
+		switch {
+		case !good[i]:
+		case ct.right(first+int64(i), p):
+			ct.blobs[0].store.stats.diskBytes.Add(int64(len(p)))
+		default:
 			good[i] = false
 			ct.forget(first+int64(i), p)
 		}

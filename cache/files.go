@@ -268,8 +268,8 @@ func (f *Files) ReadFile(ctx context.Context, path string, limit int64) ([]byte,
 	}
 }
 
-// Header is the first 8+N bytes of a safetensors file, N being the length of its header. It comes from the disk cache, or with two
-// requests for exactly these bytes. It is in the memory of buf where that is enough.
+// Header is the first 8+N bytes of a safetensors file, N being the length of its header. It comes from the disk cache, where it is an object of its own or
+// in cells, or with two requests for exactly these bytes. It is in the memory of buf where that is enough.
 func (f *Files) Header(ctx context.Context, path string, buf []byte) ([]byte, error) {
 	if err := f.cache.enter(); err != nil {
 		return nil, err
@@ -290,7 +290,12 @@ func (f *Files) Header(ctx context.Context, path string, buf []byte) ([]byte, er
 	if b := f.cache.disk.loadObject(key, 8+maxHeader, buf); b != nil && headerFits(b) {
 		return b, nil
 	}
-	b, err := x.header(buf, func(p []byte, off int64) error { return x.readExact(ctx, o, p, off) })
+	b, err := x.header(buf, func(p []byte, off int64) error {
+		if x.onDisk(o, off, off+int64(len(p))) {
+			return f.ReadAt(ctx, path, p, off)
+		}
+		return x.readExact(ctx, o, p, off)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -298,6 +303,37 @@ func (f *Files) Header(ctx context.Context, path string, buf []byte) ([]byte, er
 		f.cache.disk.storeObject(key, b)
 	}
 	return b, nil
+}
+
+// onDisk says whether the bytes [off, end) need no request: the file is local, or all of their cells are on disk.
+func (x *file) onDisk(o *opened, off, end int64) bool {
+	if o.local != nil {
+		return true
+	}
+	o.content.refresh()
+	for i := off >> cellLog2; i<<cellLog2 < end; i++ {
+		if o.content.onDisk(i/pieceCells)>>(i%pieceCells)&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// OnDisk is how many bytes of spans need no request: they are in local files, or in cells on disk. What was fetched a moment ago may still be on its way
+// there; then [Stats] has cells that are pinned. Files that are not open count as if they had none.
+func (f *Files) OnDisk(spans []plan.Span) (n int64) {
+	for _, s := range spans {
+		x := &f.files[s.File]
+		o := x.open.Load()
+		for off := s.Start; o != nil && off < s.End; {
+			end := min((off>>cellLog2+1)<<cellLog2, s.End)
+			if x.onDisk(o, off, end) {
+				n += end - off
+			}
+			off = end
+		}
+	}
+	return n
 }
 
 func headerFits(b []byte) bool {

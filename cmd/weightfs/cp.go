@@ -181,7 +181,36 @@ func (c *copier) plan(ctx context.Context, p, dest string) ([]*copyFile, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := c.spares(files); err != nil {
+		return nil, err
+	}
 	return files, c.fits(dest, files)
+}
+
+// spares refuses to write over the files of a local source.
+func (c *copier) spares(files []*copyFile) error {
+	root := c.o.localRoot()
+	if root == "" {
+		return nil
+	}
+	type id struct{ dev, ino uint64 }
+	idOf := func(name string) (id, bool) {
+		var st unix.Stat_t
+		err := unix.Stat(name, &st)
+		return id{st.Dev, st.Ino}, err == nil
+	}
+	own := map[id]bool{}
+	for _, e := range c.o.listing.Files {
+		if x, ok := idOf(filepath.Join(root, filepath.FromSlash(e.Path))); ok {
+			own[x] = true
+		}
+	}
+	for _, f := range files {
+		if x, ok := idOf(f.dest); ok && own[x] {
+			return usageError{f.dest + " is a file of the source itself", "name another DEST; nothing was copied"}
+		}
+	}
+	return nil
 }
 
 // fits compares what is to be written with the free space.

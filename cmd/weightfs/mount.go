@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -85,6 +86,11 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	if f.allowOther {
 		m.log.Warn(warnOthers)
 	}
+	for _, o := range m.releases {
+		if err := o.wouldHide(dir); err != nil {
+			return tell(err)
+		}
+	}
 	mounted, err := m.fs.Mount(dir, fs.MountOptions{Name: m.name(), AllowOther: f.allowOther, NoPassthrough: f.pass.off, Replies: m.session.memory.replies})
 	if err != nil {
 		return tell(err)
@@ -97,6 +103,26 @@ func (f *mountFlags) run(ctx context.Context, u *ui, args []string, dir string) 
 	tell(nil)
 	m.fetchBehind(f.warm)
 	return serveMount(mounted, stop, m.log)
+}
+
+// wouldHide refuses to mount on a directory that a local source is, or is in: the mount would hide what it reads.
+func (o *opened) wouldHide(dir string) error {
+	root := o.localRoot()
+	at, err := os.Stat(dir)
+	if root == "" || err != nil {
+		return nil
+	}
+	if real, err := filepath.EvalSymlinks(root); err == nil {
+		root = real
+	}
+	for p := root; ; p = filepath.Dir(p) {
+		if st, err := os.Stat(p); err == nil && os.SameFile(st, at) {
+			return usageError{fmt.Sprintf("a mount on %s would hide its own source, %s", dir, root), "name another DIR"}
+		}
+		if p == filepath.Dir(p) {
+			return nil
+		}
+	}
 }
 
 // checkView refuses a path that is none of the tree's below its root.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -235,6 +236,18 @@ func (s *session) openRelease(ctx context.Context, p place, extra ...plan.Node) 
 		err = hinted{err, "weightfs seal " + p.arg + " reads the release once and seals it"}
 	}
 	return o, err
+}
+
+// localRoot is the directory that the files of a local release are in, "" for a release that is elsewhere.
+func (o *opened) localRoot() string {
+	u, err := url.Parse(o.listing.Name)
+	if err != nil || u.Scheme != "file" {
+		return ""
+	}
+	if st, err := os.Stat(u.Path); err == nil && !st.IsDir() {
+		return filepath.Dir(u.Path)
+	}
+	return u.Path
 }
 
 // with is what most commands do: fn with one release, in a session of its own.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,9 @@ a directory; without one it is release. Nothing is computed.`,
 		Example: "  weightfs warm hf://Qwen/Qwen3-30B-A3B-FP8 resident\n  weightfs warm hf://Qwen/Qwen3-30B-A3B-FP8 'experts/native/blocks/L00?/*'",
 		Args:    args(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if set.cacheDir == noCacheDir {
+				return usageError{"--cache-dir none leaves nothing to fill", "warm fills the disk cache"}
+			}
 			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error { return u.warm(ctx, o, orRelease(args[1:]), quiet) })
 		},
 	}
@@ -39,10 +43,25 @@ func (u *ui) warm(ctx context.Context, o *opened, globs []string, quiet bool) er
 	bar := u.bar(total, quiet)
 	err = o.fetch(ctx, spans, func(n int64) { bar.Add64(n) })
 	bar.Exit()
-	if err == nil && !quiet {
+	if err != nil {
+		return err
+	}
+	if kept := o.kept(ctx, spans); kept < total {
+		return hinted{fmt.Errorf("%s of %s are there: the disk cache does not keep the rest", size(kept), size(total)),
+			"--cache-size bounds it, a tenth of the file system is left free, and files without a validator are never kept; weightfs cache info shows what it holds"}
+	}
+	if !quiet {
 		u.notef("%s are there; %s were fetched now", size(total), size(o.cache.Stats().BytesFetched))
 	}
-	return err
+	return nil
+}
+
+// kept is how much of spans that were fetched is on disk, once all of it that will be is.
+func (o *opened) kept(ctx context.Context, spans []plan.Span) int64 {
+	for o.cache.Stats().Pinned > 0 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return o.files.OnDisk(spans)
 }
 
 // warm fetches what the files that match are made from.
