@@ -273,6 +273,7 @@ func (d *disk) loadObject(key sources.ID, limit int64, buf []byte) []byte {
 			continue
 		}
 		if b := s.load(key, limit, buf); b != nil {
+			s.stats.diskBytes.Add(int64(len(b)))
 			return b
 		}
 	}
