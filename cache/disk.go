@@ -306,14 +306,16 @@ func (d *disk) close() error {
 	return errors.Join(errs...)
 }
 
+// report speaks of the directory, not of what this process keeps below it where another one writes.
 func (d *disk) report(s *Stats) {
 	if d == nil {
 		return
 	}
 	s.Dir = d.dir
-	if d.own != nil {
-		d.own.mu.Lock()
-		defer d.own.mu.Unlock()
-		s.DiskUsed, s.DiskSize = d.own.used, d.own.limit
+	for _, st := range []*store{d.shared, d.own} {
+		if st != nil {
+			s.DiskUsed, s.DiskSize = st.held(), st.limit
+			return
+		}
 	}
 }

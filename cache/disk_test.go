@@ -273,8 +273,17 @@ func TestTwoProcesses(t *testing.T) {
 	src.take()
 	o2 := o
 	o2.Memory, o2.Fetches = 2<<20, 1
+	being := filepath.Join(o.Dir, version, "00", "written.new") // by the first
+	must(t, os.MkdirAll(filepath.Dir(being), 0o700))
+	must(t, os.WriteFile(being, nil, 0o600))
 	c2 := newCache(t, o2)
 	f2 := c2.Release(src, src.listing())
+	if _, err := os.Stat(being); err != nil {
+		t.Errorf("the second removed what the first was writing: %v", err)
+	}
+	if s1, s2 := c1.Stats(), c2.Stats(); s2.DiskUsed < 2<<20 || s2.DiskUsed != s1.DiskUsed || s2.DiskSize != s1.DiskSize {
+		t.Errorf("the second says that %d of %d bytes are there, the first %d of %d", s2.DiskUsed, s2.DiskSize, s1.DiskUsed, s1.DiskSize)
+	}
 	must(t, readBack(ctxb(), f2, src, 0, 0, 4<<20))
 	written(t, c2)
 	at := int64(2 << 20)

@@ -43,7 +43,7 @@ type store struct {
 	mu     sync.Mutex // guards all below
 	blobs  map[sources.ID]*diskBlob
 	rest   map[sources.ID]atRest // the blobs on disk that are not open
-	used   int64                 // bytes on disk, and those being written
+	used   int64                 // bytes on disk, and those being written; where another process writes, as of when it was opened
 	active int64                 // bytes being written
 	paused time.Time             // no writes before that
 }
@@ -54,9 +54,7 @@ type atRest struct{ used, bytes int64 }
 func newStore(root *os.Root, lock *os.File, o Options, stats *counters) (*store, error) {
 	s := &store{root: root, lock: lock, now: o.Now, log: o.Log, stats: stats, evictor: make(chan struct{}, 1)}
 	s.blobs, s.rest = map[sources.ID]*diskBlob{}, map[sources.ID]atRest{}
-	if lock != nil {
-		s.scan()
-	}
+	s.scan()
 	if s.limit = o.Size; s.limit == 0 {
 		free, _ := s.space()
 		s.limit = (free + s.used) / 2
@@ -64,8 +62,13 @@ func newStore(root *os.Root, lock *os.File, o Options, stats *counters) (*store,
 	return s, nil
 }
 
-// scan notes the blobs that are there. What is empty or half there is removed.
+// scan notes the blobs that are there. What is empty or half there is removed, unless another process writes here.
 func (s *store) scan() {
+	remove := func(name string) {
+		if s.lock != nil {
+			s.root.Remove(name)
+		}
+	}
 	fs.WalkDir(s.root.FS(), version, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return nil
@@ -74,15 +77,15 @@ func (s *store) scan() {
 		switch ext {
 		case ".data":
 			if !s.note(base) {
-				s.root.Remove(name)
-				s.root.Remove(base + ".map")
+				remove(name)
+				remove(base + ".map")
 			}
 		case ".map":
 			if _, err := s.root.Lstat(base + ".data"); errors.Is(err, os.ErrNotExist) {
-				s.root.Remove(name)
+				remove(name)
 			}
 		case ".new":
-			s.root.Remove(name) // a rewrite that was cut off
+			remove(name) // a rewrite that was cut off
 		}
 		return nil
 	})
