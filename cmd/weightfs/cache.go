@@ -16,6 +16,8 @@ func newCacheCommand(u *ui) *cobra.Command {
 		Use:     "cache",
 		Short:   "Look after the disk cache",
 		Example: "  weightfs cache info\n  weightfs cache prune --keep 200GB\n  weightfs cache verify",
+		Args:    unknownCommand,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newCacheInfoCommand(u), newCachePruneCommand(u), newCacheVerifyCommand(u))
 	return c

@@ -50,6 +50,12 @@ func newRootCommand(u *ui) *cobra.Command {
 		newInspectCommand(u), newExplainCommand(u),
 		newServeCommand(u), newWarmCommand(u), newVerifyCommand(u), newSealCommand(u), newCacheCommand(u), newDemoCommand(u), newVersionCommand(u),
 	)
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = knownTopic
+		}
+	}
 	return root
 }
 
@@ -78,10 +84,22 @@ func unknownCommand(c *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := "see weightfs help"
+	if c.HasParent() {
+		hint = fmt.Sprintf("see %s --help", c.CommandPath())
+	}
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "did you mean weightfs " + near[0] + "?"
+		hint = fmt.Sprintf("did you mean %s %s?", c.CommandPath(), near[0])
 	}
 	return usageError{fmt.Sprintf("unknown command %q", args[0]), hint}
+}
+
+// knownTopic checks that help is asked for a command.
+func knownTopic(c *cobra.Command, args []string) error {
+	topic, rest, err := c.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	return unknownCommand(topic, rest)
 }
 
 // args checks the number of arguments; max < 0 is any number.
