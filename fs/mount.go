@@ -244,20 +244,32 @@ func (m *Mount) here() bool {
 	return info != nil && uint32(info.Major) == m.major && uint32(info.Minor) == m.minor
 }
 
-// Unmount unmounts a weightfs mount of this or any other process, alive or dead; lazily, if it may be in use.
+// notMounted is the error of unmounting what is no mount of weightfs. It also is os.ErrNotExist.
+type notMounted struct{ dir, why string }
+
+func (e *notMounted) Error() string { return fmt.Sprintf("unmount %s: %s", e.dir, e.why) }
+
+func (*notMounted) Is(target error) bool { return target == os.ErrNotExist }
+
+// Unmount unmounts a weightfs mount of this or any other process, alive or dead; lazily, if it may be in use. Where there is none the error is
+// os.ErrNotExist.
 func Unmount(dir string, lazy bool) error {
-	dir, err := mountPoint(dir)
+	at, err := mountPoint(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return &notMounted{dir, "there is no such directory"}
+	}
 	if err != nil {
 		return err
 	}
+	dir = at
 	info, err := mountAt(dir)
 	switch {
 	case err != nil:
 		return err
 	case info == nil:
-		return fmt.Errorf("unmount %s: nothing is mounted there", dir)
+		return &notMounted{dir, "nothing is mounted there"}
 	case info.FSType != mountType:
-		return fmt.Errorf("unmount %s: it is a mount of %s, not of weightfs", dir, info.FSType)
+		return &notMounted{dir, fmt.Sprintf("it is a mount of %s, not of weightfs", info.FSType)}
 	}
 	if err = unmount(dir, lazy || !alive(dir)); errors.Is(err, ErrBusy) {
 		return busy(dir)
