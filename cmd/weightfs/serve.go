@@ -46,6 +46,9 @@ Whoever reaches the address reads with your token; a gated or private source is 
 }
 
 func (f *serveFlags) run(ctx context.Context, u *ui, sources []string) (err error) {
+	if err := checkListen(f.listen); err != nil {
+		return err
+	}
 	if f.door.Token, err = readToken(f.authFile); err != nil {
 		return err
 	}
@@ -66,6 +69,18 @@ func (f *serveFlags) run(ctx context.Context, u *ui, sources []string) (err erro
 	}
 	m.fetchBehind(nil)
 	return m.serve(ctx, l, m.fs.Handler(f.door))
+}
+
+// checkListen refuses an address that cannot be understood. Whether this machine has it shows when it is listened on.
+func checkListen(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return usageError{fmt.Sprintf("--listen %q is no address to listen on", addr), "write HOST:PORT: 127.0.0.1:8480, [::1]:8480; :8480 is every address of this machine"}
+	}
+	return nil
 }
 
 // readToken is the token in a file, "" for no file.
