@@ -43,6 +43,15 @@ func DefaultDir() (string, error) {
 	return filepath.Join(base, "weightfs"), nil
 }
 
+// Holds reports whether something was ever kept in a cache directory. It makes nothing there.
+func Holds(dir string) (bool, error) {
+	info, err := os.Stat(filepath.Join(dir, version))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return false, nil
+	}
+	return err == nil && info.IsDir(), err
+}
+
 func openDisk(o Options, stats *counters) (*disk, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil && !errors.Is(err, syscall.EROFS) {
 		return nil, fmt.Errorf("make the cache directory: %w", err)

@@ -23,8 +23,26 @@ func newCacheCommand(u *ui) *cobra.Command {
 	return c
 }
 
-// withCache is what the commands do that look after the cache.
+// noCache is the error of looking after a cache that is not there.
+type noCache struct{ dir string }
+
+func (e *noCache) Error() string { return "there is no cache at " + e.dir }
+
+// withCache is what the commands do that look after the cache. Where there is none they make none: the directory may be anything.
 func (s *settings) withCache(fn func(*cache.Cache) error) error {
+	dir, err := s.dir(nil)
+	if err != nil {
+		return err
+	}
+	if dir != "" {
+		holds, err := cache.Holds(dir)
+		if err != nil {
+			return err
+		}
+		if !holds {
+			return hinted{&noCache{dir}, "--cache-dir DIR names another place; a cache is made when something is kept in it"}
+		}
+	}
 	session, err := s.open(nil, nil)
 	if err != nil {
 		return err
@@ -43,14 +61,21 @@ func newCacheInfoCommand(u *ui) *cobra.Command {
 		Use:   "info",
 		Short: "Say where the disk cache is and how full",
 		Args:  args(0, 0),
-		RunE:  func(*cobra.Command, []string) error { return set.withCache(u.cacheInfo) },
+		RunE: func(*cobra.Command, []string) error {
+			err := set.withCache(func(c *cache.Cache) error { return u.cacheInfo(c.Stats()) })
+			var none *noCache
+			if errors.As(err, &none) {
+				return u.cacheInfo(cache.Stats{Dir: none.dir, DiskSize: int64(set.cacheSize)})
+			}
+			return err
+		},
 	}
 	set.addCacheTo(c.Flags())
 	return c
 }
 
-func (u *ui) cacheInfo(c *cache.Cache) error {
-	s := c.Stats()
+// cacheInfo tells of a cache. The most that it may hold is 0 where there is none and --cache-size does not say.
+func (u *ui) cacheInfo(s cache.Stats) error {
 	if u.json {
 		return u.printJSON(struct {
 			Dir  string `json:"dir"`
@@ -58,7 +83,11 @@ func (u *ui) cacheInfo(c *cache.Cache) error {
 			Size int64  `json:"size"`
 		}{s.Dir, s.DiskUsed, s.DiskSize})
 	}
-	return u.table([][]string{{"directory", oneLine(s.Dir)}, {"holds", size(s.DiskUsed)}, {"at most", size(s.DiskSize)}})
+	rows := [][]string{{"directory", oneLine(s.Dir)}, {"holds", size(s.DiskUsed)}}
+	if s.DiskSize > 0 {
+		rows = append(rows, []string{"at most", size(s.DiskSize)})
+	}
+	return u.table(rows)
 }
 
 func newCachePruneCommand(u *ui) *cobra.Command {
