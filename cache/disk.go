@@ -43,8 +43,8 @@ func DefaultDir() (string, error) {
 	return filepath.Join(base, "weightfs"), nil
 }
 
-// Holds reports whether something was ever kept in a cache directory. It makes nothing there.
-func Holds(dir string) (bool, error) {
+// Is reports whether a directory was ever used as a cache. It makes nothing there.
+func Is(dir string) (bool, error) {
 	info, err := os.Stat(filepath.Join(dir, version))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
@@ -66,6 +66,7 @@ func openDisk(o Options, stats *counters) (*disk, error) {
 	case err == nil:
 		removeLeftOver(root)
 		removeOlder(root)
+		root.Mkdir(version, 0o700) // so that it can be told from any other directory; without it no blob can be made either, which says why
 		d.own, err = newStore(root, lock, o, stats)
 	case errors.Is(err, unix.EWOULDBLOCK):
 		d.shared, _ = newStore(root, nil, o, stats)

@@ -250,6 +250,22 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// TestIs tells a cache that nothing is kept in from any other directory.
+func TestIs(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "cache")
+	must(t, os.WriteFile(filepath.Join(base, version), nil, 0o600))
+	for _, other := range []string{dir, base, filepath.Join(base, version), filepath.Join(base, version, "x")} {
+		if is, err := Is(other); is || err != nil {
+			t.Errorf("%s: %v, %v", other, is, err)
+		}
+	}
+	closeCache(t, newCache(t, Options{Dir: dir, Size: 1 << 30}))
+	if is, err := Is(dir); !is || err != nil {
+		t.Errorf("a fresh cache: %v, %v", is, err)
+	}
+}
+
 // TestOwnMount finds the weightfs mount that a directory lies in by its device number.
 func TestOwnMount(t *testing.T) {
 	const mounts = "22 1 254:1 / / rw shared:1 - ext4 /dev/vda1 rw\n" +

@@ -35,12 +35,12 @@ func (s *settings) withCache(fn func(*cache.Cache) error) error {
 		return err
 	}
 	if dir != "" {
-		holds, err := cache.Holds(dir)
+		is, err := cache.Is(dir)
 		if err != nil {
 			return err
 		}
-		if !holds {
-			return hinted{&noCache{dir}, "--cache-dir DIR names another place; a cache is made when something is kept in it"}
+		if !is {
+			return hinted{&noCache{dir}, "--cache-dir DIR names another place; a cache is made when a remote release is read"}
 		}
 	}
 	session, err := s.open(nil, nil)
