@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,6 +184,9 @@ func privateStore(root *os.Root, o Options, stats *counters) (*store, error) {
 	return s, err
 }
 
+// privateName is what rand.Text makes: a directory of any other name is somebody else's.
+var privateName = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+
 // removeLeftOver removes private directories of processes that are gone.
 func removeLeftOver(root *os.Root) {
 	f, err := root.OpenFile(privateDirs, os.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -192,6 +196,9 @@ func removeLeftOver(root *os.Root) {
 	defer f.Close()
 	names, _ := f.Readdirnames(-1)
 	for _, name := range names {
+		if !privateName.MatchString(name) {
+			continue
+		}
 		name = filepath.Join(privateDirs, name)
 		sub, err := root.OpenRoot(name)
 		if err != nil {

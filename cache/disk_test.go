@@ -2,6 +2,7 @@ package cache
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -289,7 +290,7 @@ func TestTwoProcesses(t *testing.T) {
 	src.take()
 	o2 := o
 	o2.Memory, o2.Fetches = 2<<20, 1
-	being := filepath.Join(o.Dir, version, "00", "written.new") // by the first
+	being := filepath.Join(o.Dir, version, "ab", strings.Repeat("ab", 32)+".new") // by the first
 	must(t, os.MkdirAll(filepath.Dir(being), 0o700))
 	must(t, os.WriteFile(being, nil, 0o600))
 	c2 := newCache(t, o2)
@@ -344,10 +345,36 @@ func TestSecondSees(t *testing.T) {
 	}
 }
 
+// TestForeignFiles has a cache in a directory that somebody else uses too: nothing there is touched.
+func TestForeignFiles(t *testing.T) {
+	o := diskOptions(t)
+	names := []string{
+		"private/photos/a.jpg", "private/lock", "private/KILLED/v1/ab/x.data", "v1/app.js.map", "v1/train.data", "v1/train.map", "v1/ab/half.new", "v0/train.data", "notes",
+	}
+	for _, name := range names {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(o.Dir, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(o.Dir, name), nil, 0o600))
+	}
+	c := newCache(t, o)
+	_, err := c.Prune(0)
+	must(t, err)
+	_, err = c.CheckDisk(ctxb(), func(int64) {})
+	must(t, err)
+	closeCache(t, c)
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(o.Dir, name)); err != nil {
+			t.Errorf("it is gone: %v", err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(o.Dir, privateDirs, "photos", "lock")); err == nil {
+		t.Error("a lock was left in somebody else's directory")
+	}
+}
+
 // TestLeftOver removes the private directory of a process that was killed.
 func TestLeftOver(t *testing.T) {
 	o := diskOptions(t)
-	left := filepath.Join(o.Dir, privateDirs, "KILLED")
+	left := filepath.Join(o.Dir, privateDirs, rand.Text())
 	must(t, os.MkdirAll(filepath.Join(left, "v1", "ab"), 0o700))
 	must(t, os.WriteFile(filepath.Join(left, "v1", "ab", "x.data"), make([]byte, 100), 0o600))
 	newCache(t, o)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -74,6 +75,9 @@ func (s *store) scan() {
 			return nil
 		}
 		base, ext := name[:len(name)-len(path.Ext(name))], path.Ext(name)
+		if key, _, _ := strings.Cut(path.Base(name), "."); !isKey(key) {
+			return nil // somebody else's
+		}
 		switch ext {
 		case ".data":
 			if !s.note(base) {
@@ -114,6 +118,11 @@ func (s *store) note(base string) bool {
 func keyOf(name string) (id sources.ID, ok bool) {
 	b, err := hex.DecodeString(name)
 	return id, err == nil && copy(id[:], b) == len(id) && len(b) == len(id)
+}
+
+func isKey(name string) bool {
+	_, ok := keyOf(name)
+	return ok
 }
 
 // name is the path of a blob's files without the ending.
