@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -28,7 +29,7 @@ import (
 
 func newCpCommand(u *ui) *cobra.Command {
 	var set settings
-	var jobs int
+	jobs := jobsFlag(4)
 	var quiet bool
 	c := &cobra.Command{
 		Use:   "cp SOURCE PATH [DEST]",
@@ -42,15 +43,34 @@ was finished is made anew.`,
 		Args:    args(2, 3),
 		RunE: func(c *cobra.Command, args []string) error {
 			return set.with(c.Context(), args[0], func(ctx context.Context, o *opened) error {
-				return u.cp(ctx, newCopier(o, jobs), cleanPath(args[1]), append(args, "")[2], quiet)
+				return u.cp(ctx, newCopier(o, int(jobs)), cleanPath(args[1]), append(args, "")[2], quiet)
 			})
 		},
 	}
 	set.addTo(c.Flags())
-	c.Flags().IntVarP(&jobs, "jobs", "j", 4, "segments of 8 MiB copied at once, or of small files up to 16 times as many")
+	c.Flags().VarP(&jobs, "jobs", "j", "segments of 8 MiB copied at once, or of small files up to 16 times as many")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
 }
+
+// jobsFlag is how many segments are copied at once.
+type jobsFlag int
+
+// mostJobs has 8 GiB in memory.
+const mostJobs = 1024
+
+func (j *jobsFlag) String() string { return strconv.Itoa(int(*j)) }
+
+func (j *jobsFlag) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > mostJobs {
+		return fmt.Errorf("%q is not a number of segments, at least 1 and at most %d", text, mostJobs)
+	}
+	*j = jobsFlag(n)
+	return nil
+}
+
+func (*jobsFlag) Type() string { return "N" }
 
 func (u *ui) cp(ctx context.Context, c *copier, p, dest string, quiet bool) error {
 	files, err := c.plan(ctx, p, dest)
@@ -133,7 +153,6 @@ type copier struct {
 
 // newCopier makes a copier of as many bytes at once as jobs segments have.
 func newCopier(o *opened, jobs int) *copier {
-	jobs = max(jobs, 1)
 	return &copier{o: o, room: semaphore.NewWeighted(int64(jobs) * segment), free: make(chan []byte, jobs)}
 }
 
