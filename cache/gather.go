@@ -273,7 +273,7 @@ func (g *gather) take(mayTake bool) bool {
 	if missing > 0 {
 		g.claimMissing()
 	}
-	if missing > 0 || len(g.ahead) > 0 {
+	if missing > 0 || len(g.ahead) > 0 || len(g.f.deferred) > 0 {
 		g.takeAhead()
 		g.f.startRuns(g.ctx, g.fetch)
 	}
@@ -360,7 +360,7 @@ func (g *gather) claim(file int, ct *content, i int64) *cell {
 }
 
 // takeAhead claims cells that will be wanted soon and are neither in memory nor on disk, as many as memory is free for. If that is not all
-// of them, only whole pieces: a prefetch of single cells would be worse than none.
+// of them, only whole pieces: a prefetch of single cells would be worse than none. The rest is postponed until a run of it finds memory.
 func (g *gather) takeAhead() {
 	room := g.f.cache.mem.spare()
 	for _, b := range g.later {
@@ -371,8 +371,18 @@ func (g *gather) takeAhead() {
 	for _, x := range g.f.recall(g.want) {
 		room = g.takeExtent(x, room)
 	}
+	if rest := g.f.deferred; len(rest) > 0 && room >= g.f.cache.mem.leastAhead() {
+		g.f.deferred = nil
+		for _, x := range rest {
+			room = g.takeExtent(x, room)
+		}
+	}
 	for _, s := range g.ahead {
-		room = g.takeExtent(extentOf(s), room)
+		if x := extentOf(s); len(g.f.deferred) == 0 || overlaps(g.want, x) {
+			room = g.takeExtent(x, room)
+		} else {
+			g.f.postpone(x) // behind what has waited longer, which is nearer
+		}
 	}
 }
 

@@ -494,11 +494,13 @@ func TestPrefetchTakesWhatIsFree(t *testing.T) {
 			t.Errorf("ahead holds %d of %d bytes, a quarter of the budget is 2 MiB", s.Ahead, s.MemoryUsed)
 		}
 		src.take()
-		must(t, readBack(ctxb(), f, src, 0, 0, 2<<20))
-		wantRequests(t, src)
+		// What found no memory is fetched as soon as a reader has taken what was there; nothing else is then.
+		must(t, readBack(ctxb(), f, src, 0, 0, 2<<20-1))
+		synctest.Wait()
+		wantRequests(t, src, request{"a", 2 << 20, 4 << 20})
 		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 32<<20, 64<<20)}))
 		synctest.Wait()
-		wantRequests(t, src, request{"a", 32 << 20, 34 << 20})
+		wantRequests(t, src)
 		// What nobody came for is given up after a while.
 		time.Sleep(2 * stale)
 		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 48<<20, 64<<20)}))
@@ -553,6 +555,33 @@ func TestDemandIsFirst(t *testing.T) {
 		}
 		readers.Wait()
 	})
+}
+
+// TestSmallBudgetStreams: with less memory than a stream asks for ahead, it goes on asking as memory is read, so that it is not left with one connection.
+func TestSmallBudgetStreams(t *testing.T) {
+	const mib = 1 << 20
+	for _, x := range []struct {
+		memory      int64
+		connections int // that as many bytes take as long with, at least
+	}{{2048 * mib, 13}, {768 * mib, 13}, {384 * mib, 9}, {192 * mib, 6}, {48 * mib, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			src := newFake(fakeFile{path: "a", size: 1 << 30})
+			src.gate = func(_ context.Context, _ string, _, n int64) { time.Sleep(20*time.Millisecond + time.Duration(n)*20) } // 20 ms, 50 MB/s
+			f := newCache(t, Options{Memory: x.memory}).Release(src, src.listing())
+			r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, 1<<30)})
+			buf := make([]byte, mib/8)
+			start := time.Now()
+			for off := int64(0); off < 1<<30; off += mib / 8 {
+				if _, err := r.ReadAt(ctxb(), p, buf, off); err != nil {
+					t.Fatal(err)
+				}
+			}
+			alone := time.Duration(1<<30) * 20
+			if n := float64(alone) / float64(time.Since(start)); n < float64(x.connections) {
+				t.Errorf("%d MiB: as fast as %.1f connections, not %d", x.memory/mib, n, x.connections)
+			}
+		})
+	}
 }
 
 // TestDrop: what was asked for ahead and waits for a connection is given up, but for runs that a reader waits for or that were asked for again; it

@@ -76,6 +76,12 @@ func (m *memory) maxGather() int { return m.slots / 4 }
 // a tensor that is read over and over, such as one packed by columns, has room beside what is fetched ahead of it.
 func (m *memory) maxAhead() int { return m.slots / 4 }
 
+// leastAhead is how many cells must be free before postponed prefetch goes on: a run, or an eighth of what may be ahead if that is less, so that several
+// connections have something to do.
+func (m *memory) leastAhead() int {
+	return max(pieceCells, min(runCells, m.maxAhead()/8/pieceCells*pieceCells))
+}
+
 // admit waits until try succeeds, first come first served. A try that may not take memory can still succeed if it needs none: it
 // never waits behind others.
 func (m *memory) admit(ctx context.Context, try func(mayTake bool) bool) error {
