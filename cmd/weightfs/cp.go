@@ -121,13 +121,29 @@ func copyHint(err error) string {
 	return "run the same command again: what was copied is kept"
 }
 
-// bar shows progress in bytes on stderr, if that is a terminal.
-func (u *ui) bar(total int64, quiet bool) *progressbar.ProgressBar {
-	if f, ok := u.err.(*os.File); quiet || !ok || !isTerminal(f) {
-		return progressbar.DefaultBytesSilent(total)
+// progress is a bar on a terminal, or none.
+type progress struct {
+	*progressbar.ProgressBar
+	out io.Writer // nil: none is shown
+}
+
+// Exit leaves the bar as it is and ends its line, if it was shown.
+func (p *progress) Exit() error {
+	err := p.ProgressBar.Exit()
+	if p.out != nil && p.IsStarted() {
+		fmt.Fprintln(p.out)
+		p.out = nil
 	}
-	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(u.err), progressbar.OptionShowBytes(true),
-		progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth(), progressbar.OptionThrottle(1e8))
+	return err
+}
+
+// bar shows progress in bytes on stderr, if that is a terminal.
+func (u *ui) bar(total int64, quiet bool) *progress {
+	if f, ok := u.err.(*os.File); quiet || !ok || !isTerminal(f) {
+		return &progress{ProgressBar: progressbar.DefaultBytesSilent(total)}
+	}
+	return &progress{progressbar.NewOptions64(total, progressbar.OptionSetWriter(u.err), progressbar.OptionShowBytes(true),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth(), progressbar.OptionThrottle(1e8)), u.err}
 }
 
 func isTerminal(f *os.File) bool {
@@ -146,7 +162,7 @@ type copier struct {
 	o     *opened
 	room  *semaphore.Weighted // bytes of segments that are copied at once
 	free  chan []byte         // memory of whole segments
-	bar   *progressbar.ProgressBar
+	bar   *progress
 	total int64
 	kept  atomic.Int64 // bytes that were there
 }

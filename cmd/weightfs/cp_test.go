@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-
 	"weightfs/fs/plan"
 	"weightfs/sources"
 )
@@ -49,7 +47,7 @@ func (s *crowd) Gather(ctx context.Context, reads []plan.Read, _ []plan.Span) er
 func copyOf(store plan.Store, jobs int, dest string, sizes ...int64) (*copier, []*copyFile) {
 	o := &opened{reader: plan.NewReader(store, 0), listing: &sources.Listing{Name: "x"}}
 	c := newCopier(o, jobs)
-	c.bar = progressbar.DefaultBytesSilent(0)
+	c.bar = (&ui{}).bar(0, true)
 	var files []*copyFile
 	for i, n := range sizes {
 		o.listing.Files = append(o.listing.Files, sources.Entry{Path: fmt.Sprint(i), Size: n})
