@@ -242,3 +242,27 @@ func TestFollowersAskAgain(t *testing.T) {
 		t.Errorf("the follower at 104 MiB asked again up to %d only", asked)
 	}
 }
+
+// TestReadAroundIsNoTouch: one block read by offset, with what kernels read around and ahead of it, asks for that block alone; who reads on asks for the next.
+func TestReadAroundIsNoTouch(t *testing.T) {
+	n := 9 * mib
+	p := New(Repeat{Name: "r", N: 1000, Stride: n, At: expertPlan})
+	for _, ahead := range []int64{128 * kib, mib} {
+		var g progress
+		var asked []Unit
+		read := func(off, end int64) {
+			for ; off < end; off += ahead {
+				asked = g.note(p, off, ahead, asked)
+			}
+		}
+		base := 500 * n
+		read(base-ahead/2+4096, base+n+ahead) // around its first page, and ahead of its last
+		if len(asked) != 1 || asked[0].Start != base || asked[0].End != base+n {
+			t.Errorf("read-ahead %d: one block read asks for %v", ahead, asked)
+		}
+		read(base+n+ahead, base+3*n)
+		if len(asked) < 3 || asked[1].Start != base+n || asked[len(asked)-1].End < base+10*n {
+			t.Errorf("read-ahead %d: three blocks read ask for %v", ahead, asked)
+		}
+	}
+}
