@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -52,6 +53,9 @@ func main() {
 	flag.BoolVar(&o.keep, "keep", false, "leave the directory with releases, caches and logs behind")
 	flag.BoolVar(&o.list, "list", false, "print the workloads")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fail(fmt.Errorf("unknown argument %q; --only 'EXPRESSION' picks workloads", flag.Arg(0)))
+	}
 	fail(run(o))
 }
 
@@ -81,6 +85,9 @@ func run(o options) error {
 	only, err := regexp.Compile(o.only)
 	if err != nil {
 		return err
+	}
+	if !slices.ContainsFunc(workloads(), func(w workload) bool { return only.MatchString(w.name) }) {
+		return fmt.Errorf("no workload matches %q; --list prints them", o.only)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -33,6 +33,7 @@ func workloads() []workload {
 		{name: "second-mount", what: "of 287,119 tensors", run: secondMount},
 		{name: "resident", what: "cold, the resident part alone", run: resident},
 		{name: "cp", what: "cold, weightfs cp of the BF16 view", run: cpView},
+		{name: "little-memory", what: "cold sequential with 512 MiB and 64 MiB", run: littleMemory},
 		{name: "budget", what: "little memory: 64 MiB, and 64 streams on 8 MiB", run: budget},
 	}
 }
@@ -548,6 +549,30 @@ func (b *bench) openShards(m *mount) error {
 	}
 	b.add("open shards", float64(len(shards)))
 	b.add("open shards memory", float64(rss(m.process.Process.Pid)-before)/mb)
+	return nil
+}
+
+// littleMemory reads the shard as sequential does, with less memory than a stream asks for ahead.
+func littleMemory(b *bench) error {
+	h, err := b.hub(far)
+	if err != nil {
+		return err
+	}
+	for _, x := range []struct {
+		sample string
+		memory int64
+	}{{"sequential 512 MiB", 512 << 20}, {"sequential 64 MiB", 64 << 20}} {
+		m, err := b.mount(h, fp8, how{label: x.sample, memory: x.memory, readAhead: userReadAhead})
+		if err != nil {
+			return err
+		}
+		r, err := b.child(job{Op: "read", Path: m.path("release", shard), Size: b.bytes(x.memory)})
+		if err != nil {
+			return err
+		}
+		m.end()
+		b.add(x.sample, r.rate()/gb)
+	}
 	return nil
 }
 
