@@ -90,14 +90,14 @@ func (d *door) options(m MountOptions, direct bool) *fusefs.Options {
 	return o
 }
 
-// requests is the size of the kernel's largest request and how many it has in flight for read-ahead, for replies of about so many bytes.
+// requests is the size of the kernel's largest request and how many it has in flight for read-ahead, for replies of about so many bytes. Readers that the
+// kernel does not read ahead for (O_DIRECT) have one request each, however many there are: the less memory, the smaller.
 func requests(replies int64) (size, background int) {
 	if replies <= 0 {
 		replies = 64 << 20
 	}
-	size = 1 << 20
-	if replies < 8<<20 {
-		size = 128 << 10
+	for size = 1 << 20; size > 128<<10 && replies/int64(size) < 64; {
+		size /= 2
 	}
 	return size, int(max(4, min(64, replies/int64(size))))
 }

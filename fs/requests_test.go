@@ -9,7 +9,7 @@ func TestRequests(t *testing.T) {
 	for _, x := range []struct {
 		replies          int64
 		size, background int
-	}{{0, 1 << 20, 64}, {64 << 20, 1 << 20, 64}, {1 << 40, 1 << 20, 64}, {10 << 20, 1 << 20, 10}, {4 << 20, 128 << 10, 32}, {512 << 10, 128 << 10, 4}, {1, 128 << 10, 4}} {
+	}{{0, 1 << 20, 64}, {64 << 20, 1 << 20, 64}, {1 << 40, 1 << 20, 64}, {32 << 20, 512 << 10, 64}, {10 << 20, 128 << 10, 64}, {4 << 20, 128 << 10, 32}, {512 << 10, 128 << 10, 4}, {1, 128 << 10, 4}} {
 		if size, n := requests(x.replies); size != x.size || n != x.background {
 			t.Errorf("%d bytes of replies: %d requests of %d bytes", x.replies, n, size)
 		}
