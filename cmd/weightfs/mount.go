@@ -150,7 +150,7 @@ func (f *mountFlags) teller() func(error) error {
 }
 
 // serveMount waits until the mount is gone. The first signal unmounts as soon as nobody uses the mount, the second takes it out of
-// the way at once.
+// the way at once, the third ends whoever still reads.
 func serveMount(m *fs.Mount, stop <-chan os.Signal, log *slog.Logger) error {
 	gone := make(chan struct{})
 	go func() { m.Wait(); close(gone) }()
@@ -176,7 +176,11 @@ func serveMount(m *fs.Mount, stop <-chan os.Signal, log *slog.Logger) error {
 			if err := m.Detach(); err != nil {
 				return err
 			}
-			<-gone
+			log.Warn("the mount is out of the tree: files that are open are served until they are closed; another signal ends that now", "dir", m.Dir())
+			select {
+			case <-gone:
+			case <-stop:
+			}
 			return nil
 		case <-time.After(time.Second):
 		}
