@@ -23,7 +23,7 @@ func operations() map[string]func(args []string) error {
 		"pread": childPread, "mmap": childMmap, "direct": childDirect, "sendfile": childSendfile, "eof": childEOF,
 		"write": childWrite, "parallel": childParallel, "stat": childStat, "list": childList, "errno": childErrno,
 		"hang": childHang, "serve": childServe, "copy": childCopy, "storm": childStorm, "fault": childFault, "hold": childHold,
-		"keep": childKeep, "comeandgo": childComeAndGo, "posix": childPosix,
+		"keep": childKeep, "head": childHead, "comeandgo": childComeAndGo, "posix": childPosix,
 		"unmount": func(args []string) error { return Unmount(args[0], false) },
 	}
 }
@@ -284,6 +284,17 @@ func number(err error) int {
 	var e syscall.Errno
 	errors.As(err, &e)
 	return int(e)
+}
+
+// childHead reads the beginning of a file, as long as a stream takes to be one.
+func childHead(args []string) error {
+	f, err := os.Open(args[0])
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.CopyN(io.Discard, f, 4<<20)
+	return err
 }
 
 // childHang reads a file that may never answer, and says so first. O_DIRECT makes it wait for its own request: one for read-ahead is nobody's.

@@ -60,6 +60,7 @@ var (
 	_ fusefs.NodeGetattrer = (*node)(nil)
 	_ fusefs.NodeOpener    = (*node)(nil)
 	_ fusefs.NodeReader    = (*node)(nil)
+	_ fusefs.NodeReleaser  = (*node)(nil)
 	_ fusefs.NodeStatfser  = (*node)(nil)
 	_ fusefs.NodeLseeker   = (*node)(nil)
 )
@@ -234,8 +235,11 @@ func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint3
 		h, mode := n.openPassable(ctx, whole, flags)
 		return h, mode | fuse.FOPEN_NOFLUSH, 0
 	}
-	return nil, fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH, 0
+	return openHandle{}, fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH, 0
 }
+
+// openHandle is an open file that has nothing of its own: what has a handle is released.
+type openHandle struct{}
 
 // liveHandle is an open live file: its content when it was opened.
 type liveHandle struct{ data []byte }
@@ -260,6 +264,17 @@ func (n *node) Read(ctx context.Context, h fusefs.FileHandle, dst []byte, off in
 		return nil, errno(err)
 	}
 	return &lent{v, v.Len()}, 0
+}
+
+// Release gives up what was asked for ahead for whoever has closed the file, a process that was killed too.
+func (n *node) Release(ctx context.Context, h fusefs.FileHandle) syscall.Errno {
+	if x := n.door.fs.plans.get(n.at.path); x != nil {
+		n.at.tree.Reader.Leave(x.plan)
+	}
+	if r, ok := h.(fusefs.FileReleaser); ok {
+		return r.Release(ctx)
+	}
+	return 0
 }
 
 // readPlace reads a file whose plan may have to be made again.

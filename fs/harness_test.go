@@ -91,7 +91,14 @@ const (
 )
 
 // testStore has files of any length made by fileByte, and the failing ones.
-type testStore struct{ waiting atomic.Int64 }
+type testStore struct{ waiting, dropped atomic.Int64 }
+
+// Drop counts what nobody is about to read.
+func (s *testStore) Drop(spans []plan.Span) {
+	for _, x := range spans {
+		s.dropped.Add(x.Len())
+	}
+}
 
 func (*testStore) MaxGather() int64 { return 64 << 20 }
 

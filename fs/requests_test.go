@@ -1,7 +1,9 @@
 package fs
 
 import (
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 // TestRequests: replies fit what they may take, and small budgets still have a few in flight.
@@ -32,5 +34,26 @@ func TestSmallReplies(t *testing.T) {
 	}
 	if s := f.Status(); s.Memory.Replies != 0 || s.Errors != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestCloseGivesUp: what is asked for ahead of a reader is given up when it has closed the file.
+func TestCloseGivesUp(t *testing.T) {
+	needFUSE(t)
+	tree := testTree("")
+	store := tree.Reader.Store.(*testStore)
+	m, err := newFS(t, testConfig(tree)).Mount(t.TempDir(), MountOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child(t, "head", filepath.Join(m.Dir(), "big.bin"))
+	for end := time.Now().Add(10 * time.Second); store.dropped.Load() == 0 && time.Now().Before(end); { // the kernel tells a moment after
+		time.Sleep(time.Millisecond)
+	}
+	if n := store.dropped.Load(); n < 8<<20 || n > bigSize-4<<20 {
+		t.Errorf("%d bytes ahead were given up, of %d that are left", n, bigSize-4<<20)
+	}
+	if err := m.Unmount(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -79,7 +79,7 @@ func (g *progress) begin(p *Plan, off, n int64, ask []Unit) ([]Unit, *stream) {
 	key := weak.Make(p)
 	s, going := g.stream(key, off, n)
 	s.reading++
-	g.left(p, key)
+	g.idle(p, key, leftFor)
 	touched, end := 0, off+n
 	going = going || off == 0
 	for pos := off; pos < end; touched++ {
@@ -247,8 +247,15 @@ func (g *progress) stream(key weak.Pointer[Plan], off, n int64) (s *stream, goin
 	return s, false
 }
 
-// left gives up what streams of a plan that is being read ask for whose readers have left.
-func (g *progress) left(p *Plan, key weak.Pointer[Plan]) {
+// leave gives up what streams of a plan ask for that has been closed by somebody, but for those that are being read.
+func (g *progress) leave(p *Plan) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.idle(p, weak.Make(p), 0)
+}
+
+// idle gives up what streams of a plan ask for that have had no read for a while.
+func (g *progress) idle(p *Plan, key weak.Pointer[Plan], while time.Duration) {
 	if g.drop == nil {
 		return
 	}
@@ -261,7 +268,7 @@ func (g *progress) left(p *Plan, key weak.Pointer[Plan]) {
 		if now.IsZero() {
 			now = g.clock()
 		}
-		if now.Sub(s.ended) >= leftFor {
+		if now.Sub(s.ended) >= while {
 			g.giveUp(p, key, from, s.asked)
 		}
 	}

@@ -26,6 +26,10 @@ func NewReader(store Store, kept int64) *Reader {
 	return r
 }
 
+// Leave says that somebody has closed the file: what was asked for ahead for its streams, but for those that are being read, is given up. A stream that
+// goes on asks again.
+func (r *Reader) Leave(p *Plan) { r.seen.leave(p) }
+
 // Kept is the number of bytes of decoded tiles and rendered literals in memory.
 func (r *Reader) Kept() int64 {
 	r.kept.mu.Lock()

@@ -192,6 +192,10 @@ func TestStreamsAreGivenUp(t *testing.T) {
 		if len(dropped) != 1 {
 			t.Errorf("%s: dropped once more: %v", x.name, dropped[1:])
 		}
+		g.leave(x.p)
+		if len(dropped) != 1 {
+			t.Errorf("%s: dropped once more: %v", x.name, dropped[1:])
+		}
 		wantBooks(t, &g)
 		for pos < unit+128*kib {
 			read()
@@ -200,6 +204,17 @@ func TestStreamsAreGivenUp(t *testing.T) {
 			if at := dropped[0][i]; s.Start > at.Start || s.End < at.End {
 				t.Errorf("%s: asked for %v again of %v", x.name, s, at)
 			}
+		}
+		_, waiting = g.begin(x.p, pos, 128*kib, nil)
+		g.leave(x.p)
+		if len(dropped) != 1 {
+			t.Errorf("%s: what is being read is given up: %v", x.name, dropped[1:])
+		}
+		g.end(waiting)
+		g.leave(other)
+		g.leave(x.p)
+		if len(dropped) != 2 {
+			t.Errorf("%s: closed, and dropped %v", x.name, dropped)
 		}
 	}
 }
