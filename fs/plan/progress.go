@@ -92,13 +92,13 @@ func (g *progress) begin(p *Plan, off, n int64, ask []Unit) ([]Unit, *stream) {
 				p.lone.Store(0)
 			}
 			ask = s.double(stop, end, ask)
-		case whole && s.edge(start, stop, off, end):
+		case whole && p.copied(pos) && s.edge(start, stop, off, end):
 		case going && s.borders >= streamBorders:
 			ask, _ = g.bundle(p, key, pos, ask)
 		case (whole || going) && !g.bundled(p, key, pos) && g.ask(unitKey{key, start, askUnit}, stop-start):
 			ask = append(ask, Unit{start, stop, whole})
 		}
-		if going && start >= s.unit && start > 0 && (s.from == 0 || !whole || start-s.from >= stop-start) {
+		if going && start >= s.unit && start > 0 && (s.from == 0 || start-s.from >= stop-start || !p.copied(pos)) {
 			s.borders++
 		}
 		s.unit = max(s.unit, stop)
@@ -139,7 +139,8 @@ func (s *stream) short(off, start, stop int64) bool {
 }
 
 // edge says that a read of a stream that began within the file may touch the unit [start, stop) only because kernels read around what was touched, and
-// as much again ahead of it: its middle is elsewhere, or it is one of the stream's first two in a unit that the stream did not begin in.
+// as much again ahead of it: its middle is elsewhere, or it is one of the stream's first two in a unit that the stream did not begin in. It matters for
+// blocks of experts, which are read one by one; tensors are mostly read on from.
 func (s *stream) edge(start, stop, off, end int64) bool {
 	mid := middle(off, end)
 	return s.from > 0 && (mid < start || mid >= stop || s.from < start && off < start+2*(end-off))

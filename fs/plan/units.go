@@ -73,6 +73,13 @@ func (p *Plan) Unit(off int64) (start, end int64, whole bool) {
 	return g.start + start, min(g.start+end, limit), whole
 }
 
+// copied says whether off is in a copy of a [Repeat] that is one unit: a block of an expert among others.
+func (p *Plan) copied(off int64) bool {
+	gs := p.layout()
+	i := sort.Search(len(gs), func(i int) bool { return gs[i].start > off }) - 1
+	return gs[i].kind == inCopies
+}
+
 // bundle is the units around off that a stream asks for at once: small neighbours, such as tensors, together have up to unitBundle of source.
 // Bundles tile the file.
 func (p *Plan) bundle(off int64) (start, end int64) {
