@@ -143,7 +143,7 @@ func TestConfusedCDN(t *testing.T) {
 	}{
 		{"four times", shard, "data", 4, nil, 0, 5 * time.Second, 5},
 		{"four times, of a file that was not read before", other, "data", 4, nil, 0, 5 * time.Second, 5},
-		{"for good", shard, "data", 0, sources.ErrDenied, 9 * time.Second, 20 * time.Second, 20},
+		{"for good", shard, "data", 0, sources.ErrDenied, 9 * time.Second, 30 * time.Second, 20},
 		{"for good, of a host that was never right", "", "data", 0, sources.ErrDenied, 0, 0, 2},
 		{"a token that was revoked", shard, "", 0, sources.ErrDenied, 0, 0, 1},
 	} {
