@@ -29,12 +29,15 @@ type run struct {
 
 // want says that a reader waits for the run. memory.mu is held, and the caller counts as work of the cache.
 func (r *run) want() {
+	if r.wanted {
+		return
+	}
 	r.wanted = true
 	if r.ahead {
 		r.ahead = false
 		r.of.ahead--
-		r.of.dispatch()
 	}
+	r.of.dispatch()
 }
 
 // runs is the queue of fetches of one source. memory.mu guards it.

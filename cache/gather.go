@@ -371,14 +371,13 @@ func (g *gather) takeAhead() {
 	for _, x := range g.f.recall(g.want) {
 		room = g.takeExtent(x, room)
 	}
-	if rest := g.f.deferred; len(rest) > 0 && room >= g.f.cache.mem.leastAhead() {
-		g.f.deferred = nil
-		for _, x := range rest {
+	if room >= g.f.cache.mem.leastAhead() {
+		for _, x := range g.resume() {
 			room = g.takeExtent(x, room)
 		}
 	}
 	for _, s := range g.ahead {
-		if x := extentOf(s); len(g.f.deferred) == 0 || overlaps(g.want, x) {
+		if x := extentOf(s); !g.f.waits(x.file) || overlaps(g.want, x) {
 			room = g.takeExtent(x, room)
 		} else {
 			g.f.postpone(x) // behind what has waited longer, which is nearer
@@ -409,10 +408,32 @@ func (f *Files) recall(want []extent) (out []extent) {
 			rest = append(rest, x)
 			continue
 		}
-		out = append(out, extent{x.file, max(x.first, want[i].first), x.end})
+		from := max(x.first, want[i].first)
+		out = append(out, extent{x.file, from, x.end})
+		if from-x.first >= pieceCells { // is still before another reader
+			rest = append(rest, extent{x.file, x.first, from})
+		}
 	}
 	f.deferred = rest
 	return out
+}
+
+// resume takes back what was postponed of the files that the gather is about: what a reader frees is not for files that others have left.
+func (g *gather) resume() (out []extent) {
+	g.f.deferred = slices.DeleteFunc(g.f.deferred, func(x extent) bool {
+		about := slices.ContainsFunc(g.want, func(w extent) bool { return w.file == x.file }) ||
+			slices.ContainsFunc(g.ahead, func(s plan.Span) bool { return s.File == x.file })
+		if about {
+			out = append(out, x)
+		}
+		return about
+	})
+	return out
+}
+
+// waits says whether something of a file was postponed. memory.mu is held.
+func (f *Files) waits(file int) bool {
+	return slices.ContainsFunc(f.deferred, func(x extent) bool { return x.file == file })
 }
 
 // takeExtent claims the missing cells of an extent, group by group, and returns the room that is left. What finds none is postponed.
