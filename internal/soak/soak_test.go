@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weightfs/internal/hubtest"
 )
@@ -190,6 +193,29 @@ func TestRunFails(t *testing.T) {
 	}
 	if _, err := run(context.Background(), options{lasts: time.Second, bin: "/nonexistent/weightfs"}, &bytes.Buffer{}); err == nil {
 		t.Error("a run without a program succeeds")
+	}
+}
+
+// TestDamageOfAFullDisk: bytes of a hole cannot be changed when the disk is full, which is no failure of the run.
+func TestDamageOfAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("soak", dir, "tmpfs", 0, "mode=0700,size=64k"); err != nil {
+		t.Skipf("no small disk: %v", err)
+	}
+	defer unix.Unmount(dir, 0)
+	if err := fillDisk(filepath.Join(dir, "other")); err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{rnd: rand.New(rand.NewPCG(1, 2))}
+	for range 20 {
+		name := filepath.Join(dir, "sparse")
+		write(t, name, nil)
+		if err := os.Truncate(name, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.hurt(name); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
