@@ -22,34 +22,30 @@ const (
 )
 
 // The number of tables held at once: a run of columns that has tables is decoded row by row. Those for vectors are enough for 32,768 columns in blocks of
-// 128, since rows in pieces are half as fast; tables of 256 words must leave the first cache to what is decoded.
+// 128, since rows in pieces are half as fast; tables of 256 words that one row alone uses, or plain Go, must leave the first cache to what is decoded.
 const (
 	lutsAtOnce   = 8
+	rowsAtOnce   = 32
 	tablesAtOnce = 256
 )
 
-// scaleTables are what decodes the codes of some scales, in one of three ways: lut; tables of E4M3, in vectors of 32 codes and what is left by scale; or
-// bytes, in vectors.
+// scaleTables are what decodes the codes of some scales: if plain is set tables of E4M3, in vectors of 32 codes and what is left by scale; else bytes, in
+// vectors, or lut.
 type scaleTables struct {
 	v      *vectors
+	wide   bool // none is plain
 	scale  []float32
-	lut    [][256]uint16 // made when there is a scale that needs it
-	tables [][32]byte    // of those of which plain is set
 	plain  []bool
-	bytes  [][512]byte
+	tables [][32]byte
+	bytes  [][512]byte   // made when there is a scale that needs it, where there are vectors for it
+	lut    [][256]uint16 // the same where there are none
 }
 
 // e4m3 says that the codes are E4M3's and only scaled.
 func (k fastScaled8) e4m3() bool { return k.codes == e4m3Values && k.zero == numNone }
 
-func (k fastScaled8) newTables(n int) *scaleTables {
-	t := &scaleTables{v: k.v}
-	if k.v != nil && k.v.buildTable != nil && !k.e4m3() {
-		t.bytes = make([][512]byte, n)
-		return t
-	}
-	t.tables, t.plain, t.scale = make([][32]byte, n), make([]bool, n), make([]float32, n)
-	return t
+func (k fastScaled8) newTables(n int, wide bool) *scaleTables {
+	return &scaleTables{v: k.v, wide: wide || !k.e4m3(), scale: make([]float32, n), plain: make([]bool, n), tables: make([][32]byte, n)}
 }
 
 func (k fastScaled8) decode(s *strip) error {
@@ -82,11 +78,16 @@ func (k fastScaled8) decode(s *strip) error {
 		}
 		return nil
 	}
+	// For one row, or one that is not in vectors of 32, a table of all codes is worth its making where that is in vectors.
+	wide := k.v != nil && k.v.buildTable != nil && (!e4m3 || rows == 1 || k.bn%32 != 0)
 	atOnce := tablesAtOnce
-	if k.v == nil {
+	switch {
+	case k.v == nil:
 		atOnce = lutsAtOnce
+	case rows == 1:
+		atOnce = rowsAtOnce
 	}
-	t := k.newTables(min(atOnce, (s.c1-1)/k.bn-s.c0/k.bn+1))
+	t := k.newTables(min(atOnce, (s.c1-1)/k.bn-s.c0/k.bn+1), wide)
 	for r := 0; r < s.rows; r += rows {
 		k.band(s, t, r, rows)
 	}
@@ -95,7 +96,7 @@ func (k fastScaled8) decode(s *strip) error {
 
 // band decodes rows [r, r+rows), which share their scales, in runs of columns for which there are tables.
 func (k fastScaled8) band(s *strip, t *scaleTables, r, rows int) {
-	n := max(len(t.bytes), len(t.tables))
+	n := len(t.tables)
 	for c := s.c0; c < s.c1; {
 		first := c / k.bn
 		end := min(s.c1, (first+n)*k.bn)
@@ -111,33 +112,27 @@ func (k fastScaled8) band(s *strip, t *scaleTables, r, rows int) {
 
 // run decodes consecutive codes, of which the first has place c in the block of table 0; blocks have bn codes.
 func (t *scaleTables) run(dst, src []byte, c, bn int) {
-	i := 0
-	if n := min(bn-c, len(src)); c > 0 {
-		t.apply(0, dst, src[:n])
-		dst, src, i = dst[2*n:], src[n:], 1
-	}
-	if n := len(src) / bn; n > 0 && t.whole(i, n, bn, dst, src) {
-		dst, src, i = dst[2*n*bn:], src[n*bn:], i+n
-	}
-	for ; len(src) > 0; i++ {
-		n := min(bn, len(src))
-		t.apply(i, dst, src[:n])
-		dst, src = dst[2*n:], src[n:]
+	for i := 0; len(src) > 0; c = 0 {
+		n, blocks := min(bn-c, len(src)), 1
+		if n == bn {
+			blocks = t.alike(i, len(src)/bn, bn)
+			n *= blocks
+		}
+		t.apply(i, blocks, dst, src[:n])
+		dst, src, i = dst[2*n:], src[n:], i+blocks
 	}
 }
 
-// whole decodes n whole blocks by tables from i on at once, if there are vectors for them all.
-func (t *scaleTables) whole(i, n, bn int, dst, src []byte) bool {
-	_ = dst[2*n*bn-1]
-	switch {
-	case t.bytes != nil:
-		t.v.lookupTables(&dst[0], &src[0], &t.bytes[i], bn, n)
-	case t.v != nil && bn%32 == 0 && !slices.Contains(t.plain[i:i+n], false):
-		t.v.lookupE4M3(&dst[0], &src[0], &t.tables[i], bn/32, n)
-	default:
-		return false
+// alike is how many of n tables from i on decode whole blocks in the same vectors.
+func (t *scaleTables) alike(i, n, bn int) int {
+	plain := t.plain[i]
+	if t.v == nil || plain && bn%32 != 0 || !plain && t.bytes == nil {
+		return 1
 	}
-	return true
+	if m := slices.Index(t.plain[i:i+n], !plain); m >= 0 {
+		return m
+	}
+	return n
 }
 
 // build makes table i for scale j of row r.
@@ -147,43 +142,49 @@ func (k fastScaled8) build(t *scaleTables, i int, s *strip, r, j int) {
 	if k.zero != numNone {
 		zero = k.zero.at(s.at(2, r), j)
 	}
-	if t.bytes != nil {
-		t.v.buildTable(&t.bytes[i], k.codes, zero, scale)
-		return
-	}
 	t.scale[i] = scale
-	t.plain[i] = k.e4m3() && plainE4M3(scale)
-	if t.lut == nil && (t.v == nil || !t.plain[i]) {
-		t.lut = make([][256]uint16, len(t.tables))
-	}
+	t.plain[i] = !t.wide && plainE4M3(scale)
 	switch {
-	case t.plain[i] && t.v == nil:
-		w := e4m3Words(scale)
-		fillE4M3(&t.lut[i], &w)
-	case t.plain[i]:
-		t.tables[i] = e4m3Table(scale, t.v.words)
-	default:
-		for c, v := range k.codes {
-			t.lut[i][c] = bf16((v - zero) * scale)
+	case t.plain[i] && t.v != nil:
+		e4m3Table(&t.tables[i], scale, t.v.words)
+	case t.v != nil && t.v.buildTable != nil:
+		if t.bytes == nil {
+			t.bytes = make([][512]byte, len(t.tables))
 		}
+		t.v.buildTable(&t.bytes[i], k.codes, zero, scale)
+	default:
+		if t.lut == nil {
+			t.lut = make([][256]uint16, len(t.tables))
+		}
+		k.fill(&t.lut[i], scale, zero, t.plain[i])
 	}
 }
 
-// apply decodes codes by table i.
-func (t *scaleTables) apply(i int, dst, src []byte) {
-	n := len(src)
+// fill makes a table of all codes.
+func (k fastScaled8) fill(lut *[256]uint16, scale, zero float32, plain bool) {
+	if plain {
+		fillE4M3(lut, scale)
+		return
+	}
+	for c, v := range k.codes {
+		lut[c] = bf16((v - zero) * scale)
+	}
+}
+
+// apply decodes blocks of codes, all of one length, by tables from i on; several only if they are alike.
+func (t *scaleTables) apply(i, blocks int, dst, src []byte) {
+	n := len(src) / blocks
+	_ = dst[2*len(src)-1]
 	switch {
-	case t.bytes != nil:
-		_ = dst[2*n-1]
-		t.v.lookupTables(&dst[0], &src[0], &t.bytes[i], n, 1)
 	case t.v != nil && t.plain[i]:
 		if n >= 32 {
-			_ = dst[2*(n&^31)-1]
-			t.v.lookupE4M3(&dst[0], &src[0], &t.tables[i], n/32, 1)
+			t.v.lookupE4M3(&dst[0], &src[0], &t.tables[i], n/32, blocks)
 		}
 		for c := n &^ 31; c < n; c++ {
 			putBF16(dst, c, e4m3Values[src[c]]*t.scale[i])
 		}
+	case t.bytes != nil:
+		t.v.lookupTables(&dst[0], &src[0], &t.bytes[i], n, blocks)
 	default:
 		lookup8(dst, src, &t.lut[i])
 	}
@@ -216,7 +217,7 @@ func (k fastScaled8) integers(s *strip) {
 
 // byScale decodes small groups with one-byte scales through a table for each scale that occurs.
 func (k fastScaled8) byScale(s *strip) {
-	t := k.newTables(256)
+	t := k.newTables(256, k.v != nil && k.v.buildTable != nil)
 	var made [256]bool
 	for r := range s.rows {
 		dst, data, scales := s.out1(r), s.at(0, r), s.at(1, r)
@@ -228,7 +229,7 @@ func (k fastScaled8) byScale(s *strip) {
 				k.build(t, i, s, r, j)
 				made[i] = true
 			}
-			t.apply(i, dst[:2*n], data[:n])
+			t.apply(i, 1, dst[:2*n], data[:n])
 			dst, data, c = dst[2*n:], data[n:], c+n
 		}
 	}
@@ -239,7 +240,8 @@ var mxTables = func() *[2][256][32]byte {
 	t := new([2][256][32]byte)
 	for i, scale := range e8m0Values {
 		if plainE4M3(scale) {
-			t[0][i], t[1][i] = e4m3Table(scale, false), e4m3Table(scale, true)
+			e4m3Table(&t[0][i], scale, false)
+			e4m3Table(&t[1][i], scale, true)
 		}
 	}
 	return t

@@ -111,30 +111,30 @@ func plainE4M3(scale float32) bool {
 	return e > 127-100 && e < 127+100
 }
 
-// e4m3Words is the results, for a scale for which plainE4M3 holds, of the 8 mantissas as if at exponent 0 with a leading one, to which kernels add the
-// exponent, then those of the 8 codes of exponent 0.
-func e4m3Words(scale float32) (w [16]uint16) {
-	for m := range 8 {
-		w[m] = bf16(e4m3Values[8|m]*scale) - 1<<7
-		w[8|m] = bf16(e4m3Values[m] * scale)
-	}
-	return w
+// e4m3Word is the results of mantissa m, for a scale for which plainE4M3 holds: as if at exponent 0 with a leading one, to which kernels add the exponent,
+// and of the code at exponent 0.
+func e4m3Word(m int, scale float32) (normal, subnormal uint16) {
+	return bf16(e4m3Values[8|m]*scale) - 1<<7, bf16(e4m3Values[m] * scale)
 }
 
-// e4m3Table is the same as vectors want it: as words or as planes.
-func e4m3Table(scale float32, words bool) (t [32]byte) {
-	for i, w := range e4m3Words(scale) {
+// e4m3Table is those of all mantissas, first the normal ones, as vectors want them: as words or as planes.
+func e4m3Table(t *[32]byte, scale float32, words bool) {
+	for m := range 8 {
+		v, u := e4m3Word(m, scale)
 		if words {
-			t[2*i], t[2*i+1] = byte(w), byte(w>>8)
+			t[2*m], t[2*m+1], t[2*m+16], t[2*m+17] = byte(v), byte(v>>8), byte(u), byte(u>>8)
 		} else {
-			(*planes)(&t).set(i, w)
+			t[m], t[m+16], t[m+8], t[m+24] = byte(v), byte(v>>8), byte(u), byte(u>>8)
 		}
 	}
-	return t
 }
 
 // fillE4M3 makes a table of all codes out of those results: the exponent is added, the sign set, four codes at a time.
-func fillE4M3(lut *[256]uint16, w *[16]uint16) {
+func fillE4M3(lut *[256]uint16, scale float32) {
+	var w [16]uint16
+	for m := range 8 {
+		w[m], w[8|m] = e4m3Word(m, scale)
+	}
 	const each, sign = 0x0001_0001_0001_0001, 0x8000_8000_8000_8000
 	quad := func(i int) uint64 {
 		return uint64(w[i]) | uint64(w[i+1])<<16 | uint64(w[i+2])<<32 | uint64(w[i+3])<<48
