@@ -145,14 +145,23 @@ func (s *scene) tidy(ctx context.Context) error {
 	if s.round.cache == cacheNone || s.n%5 != 0 {
 		return nil
 	}
-	err := s.command(ctx, "cache", "verify", "--cache-dir="+s.cache)
+	err := s.care(ctx, "verify")
 	if err != nil && !strings.Contains(err.Error(), "not what was stored") {
 		return err
 	}
-	if err := s.command(ctx, "cache", "verify", "--cache-dir="+s.cache); err != nil {
+	if err := s.care(ctx, "verify"); err != nil {
 		return fmt.Errorf("a second time: %w", err)
 	}
-	return s.command(ctx, "cache", "prune", "--cache-dir="+s.cache, "--keep=10MB")
+	return s.care(ctx, "prune", "--keep=10MB")
+}
+
+// care looks after the cache. There may be none in a round that loses it.
+func (s *scene) care(ctx context.Context, what string, flags ...string) error {
+	err := s.command(ctx, append([]string{"cache", what, "--cache-dir=" + s.cache}, flags...)...)
+	if err != nil && s.has(lose) && strings.Contains(err.Error(), "there is no cache at") {
+		return nil
+	}
+	return err
 }
 
 // fioRun is a fio that runs beside the readers.
@@ -343,7 +352,7 @@ func (s *scene) prune(ctx context.Context) error {
 	if s.round.cache == cacheNone {
 		return nil
 	}
-	err := s.command(ctx, "cache", "prune", "--cache-dir="+s.cache)
+	err := s.care(ctx, "prune")
 	if err != nil && strings.Contains(err.Error(), cache.ErrInUse.Error()) {
 		return nil
 	}
