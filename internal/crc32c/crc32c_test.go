@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestUpdate compares with hash/crc32 at every length up to several blocks, at every alignment and in two steps.
+// TestUpdate compares with hash/crc32 at every length up to several blocks, at every alignment and in two steps, and at some up to 4 MiB after any checksum.
 func TestUpdate(t *testing.T) {
 	if got := Checksum([]byte("123456789")); got != 0xe3069283 {
 		t.Errorf("the checksum of 123456789 is %#x, want 0xe3069283", got) // the check value of CRC-32C
@@ -26,6 +26,14 @@ func TestUpdate(t *testing.T) {
 		cut := rng.IntN(n + 1)
 		if got := Update(Checksum(q[:cut]), q[cut:]); got != want {
 			t.Fatalf("%d bytes cut at %d: %#x, want %#x", n, cut, got, want)
+		}
+	}
+	long := make([]byte, 4<<20)
+	rand.NewChaCha8([32]byte{3}).Read(long)
+	for range 50 {
+		q, before := long[rng.IntN(64):][:rng.IntN(len(long)-64)], rng.Uint32()
+		if got, want := Update(before, q), crc32.Update(before, table, q); got != want {
+			t.Fatalf("%d bytes after %#x: %#x, want %#x", len(q), before, got, want)
 		}
 	}
 	if !wide {
