@@ -70,3 +70,42 @@ func TestPostponedElsewhere(t *testing.T) {
 		wantRequests(t, src, request{"b", 0, 2 * mib}, request{"b", 2 * mib, 4 * mib}, request{"b", 4 * mib, 6 * mib})
 	})
 }
+
+// TestTurns: readers of one file who take turns have as much fetched ahead as one who reads it all, with few requests more, also if some are held up.
+func TestTurns(t *testing.T) {
+	const mib, size = 1 << 20, 512 << 20
+	seconds := map[int64]float64{}
+	for _, readers := range []int64{1, 2, 4, 8} {
+		for _, step := range []int64{mib, 4 * mib, 16 * mib} {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFake(fakeFile{path: "a", size: size})
+				src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
+				f := newCache(t, Options{Memory: 2 << 30}).Release(src, src.listing())
+				r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, size)})
+				var all sync.WaitGroup
+				start := time.Now()
+				for k := range readers {
+					all.Go(func() {
+						buf := make([]byte, mib/8)
+						for at := k * step; at < size; at += readers * step {
+							time.Sleep(time.Duration(at / step % 3 * int64(time.Millisecond)))
+							for off := at; off < at+step; off += mib / 8 {
+								if _, err := r.ReadAt(ctxb(), p, buf, off); err != nil {
+									t.Error(err)
+								}
+							}
+						}
+					})
+				}
+				all.Wait()
+				took := time.Since(start).Seconds()
+				if readers == 1 {
+					seconds[step] = took
+				}
+				if n := len(src.requests); took > 1.05*seconds[step] || n > 160 {
+					t.Errorf("%d readers, %d MiB each: %.2f s and %d requests, one takes %.2f s", readers, step/mib, took, n, seconds[step])
+				}
+			})
+		}
+	}
+}

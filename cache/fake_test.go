@@ -70,6 +70,8 @@ type fakeSource struct {
 	fault func(path string, off, n int64) (give int64, err error)
 	// gate, if set, is called before each request is answered.
 	gate func(ctx context.Context, path string, off, n int64)
+	// latency passes before the first byte of an answer, pace for each byte.
+	latency, pace time.Duration
 
 	mu       sync.Mutex // guards below
 	requests []request
@@ -190,13 +192,14 @@ func (b *fakeBlob) Stream(ctx context.Context, off, n int64) (io.ReadCloser, err
 	if b.s.gate != nil {
 		b.s.gate(ctx, b.f.path, off, n)
 	}
+	time.Sleep(b.s.latency)
 	give, fail := n, error(nil)
 	if b.s.fault != nil {
 		if give, fail = b.s.fault(b.f.path, off, n); fail != nil && give == 0 {
 			return nil, fail
 		}
 	}
-	var r io.Reader = &fillReader{f: b.f, off: off, left: give}
+	var r io.Reader = &fillReader{f: b.f, off: off, left: give, pace: b.s.pace}
 	if fail != nil {
 		r = io.MultiReader(r, failing{fail})
 	}
@@ -224,6 +227,7 @@ func (s *fakeSource) checkOnce(path string, off, n int64) {
 type fillReader struct {
 	f         *fakeFile
 	off, left int64
+	pace      time.Duration
 }
 
 func (r *fillReader) Read(p []byte) (int, error) {
@@ -231,6 +235,7 @@ func (r *fillReader) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	p = p[:min(int64(len(p)), r.left, 100_003)]
+	time.Sleep(time.Duration(len(p)) * r.pace)
 	copy(p, r.f.bytes(r.off, int64(len(p))))
 	r.off, r.left = r.off+int64(len(p)), r.left-int64(len(p))
 	return len(p), nil

@@ -22,9 +22,9 @@ type run struct {
 	of    *runs
 
 	// Guarded by memory.mu.
-	wanted bool // has a cell that a reader waits for
-	shared bool // was asked for ahead more than once: who gives it up is not alone
-	ahead  bool // is under way, and nobody waited for it yet: of.ahead counts it
+	wanted bool          // has a cell that a reader waits for
+	demand chan struct{} // closed when wanted is set
+	shared bool          // was asked for ahead more than once: who gives it up is not alone
 }
 
 // want says that a reader waits for the run. memory.mu is held, and the caller counts as work of the cache.
@@ -33,10 +33,7 @@ func (r *run) want() {
 		return
 	}
 	r.wanted = true
-	if r.ahead {
-		r.ahead = false
-		r.of.ahead--
-	}
+	close(r.demand)
 	r.of.dispatch()
 }
 
@@ -45,7 +42,6 @@ type runs struct {
 	cache  *Cache
 	queue  []*run
 	active int
-	ahead  int // those of active that nobody waits for
 }
 
 func (q *runs) init(c *Cache) { q.cache = c }
@@ -76,28 +72,29 @@ func (f *Files) startRuns(ctx context.Context, claims []claim) {
 }
 
 func (f *Files) newRun(ctx context.Context, claims []claim) *run {
-	r := &run{file: &f.files[claims[0].file], of: &f.runs, ctx: ctx, cells: make([]*cell, len(claims))}
+	r := &run{file: &f.files[claims[0].file], of: &f.runs, ctx: ctx, cells: make([]*cell, len(claims)), demand: make(chan struct{})}
 	for i, x := range claims {
 		r.cells[i] = x.cell
 		x.cell.run = r
 		r.wanted = r.wanted || x.cell.read
 	}
+	if r.wanted {
+		close(r.demand)
+	}
 	return r
 }
 
-// dispatch starts runs while there is room: first those that a reader waits for, then the others, for which all but one of the limit is.
+// dispatch starts runs while there is room: first those that a reader waits for, then the others, which leave room for one more.
 // memory.mu is held, and the caller counts as work of the cache.
 func (q *runs) dispatch() {
 	limit := q.cache.opt.Fetches
-	for q.active < limit && len(q.queue) > 0 {
-		i := slices.IndexFunc(q.queue, func(r *run) bool { return r.wanted })
+	for len(q.queue) > 0 {
+		i, room := slices.IndexFunc(q.queue, func(r *run) bool { return r.wanted }), limit
 		if i < 0 {
-			if q.ahead >= max(1, limit-1) {
-				return
-			}
-			i = 0
-			q.ahead++
-			q.queue[i].ahead = true
+			i, room = 0, max(1, limit-1)
+		}
+		if q.active >= room {
+			return
 		}
 		r := q.queue[i]
 		q.queue = slices.Delete(q.queue, i, i+1)
@@ -106,7 +103,7 @@ func (q *runs) dispatch() {
 		go func() {
 			defer q.cache.work.Done()
 			r.fetch(q.cache)
-			q.finish(r)
+			q.finish()
 		}()
 	}
 }
@@ -149,21 +146,17 @@ func (r *run) extent() extent {
 	return extent{r.file.index, first, first + int64(len(r.cells))}
 }
 
-func (q *runs) finish(r *run) {
+func (q *runs) finish() {
 	q.cache.mem.mu.Lock()
 	defer q.cache.mem.mu.Unlock()
 	q.active--
-	if r.ahead {
-		r.ahead = false
-		q.ahead--
-	}
 	q.dispatch()
 }
 
 // fetch fills the cells of the run one by one. After a passing failure it goes on at the first missing cell; each cell that arrives
 // gives it the whole deadline again. Cells that never arrive fail, and answer with the error for a while.
 func (r *run) fetch(c *Cache) {
-	ctx, b := c.bound(r.ctx)
+	ctx, b := c.bound(sources.Ahead(r.ctx, r.demand))
 	defer b.stop()
 	w := &writer{cache: c, cells: r.cells}
 	tries := 0

@@ -512,7 +512,7 @@ func TestPrefetchTakesWhatIsFree(t *testing.T) {
 }
 
 // TestDemandIsFirst: what is fetched ahead leaves a connection free, and what a reader asks for starts on it at once. What readers ask for
-// besides starts before anything that still waits to be fetched ahead; a run of that counts as asked for once a reader waits for it.
+// besides starts before anything that still waits to be fetched ahead; no more of that starts until a connection is free again.
 func TestDemandIsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
@@ -549,8 +549,12 @@ func TestDemandIsFirst(t *testing.T) {
 		end(60)
 		wantRequests(t, src, cell(62))
 		end(0)
+		wantRequests(t, src)
+		end(16)
 		wantRequests(t, src, request{"a", 24 * mib, 32 * mib})
-		for _, at := range []int64{16, 24, 32, 40, 62} {
+		read(64)
+		wantRequests(t, src, cell(64))
+		for _, at := range []int64{24, 32, 40, 62, 64} {
 			end(at)
 		}
 		readers.Wait()
@@ -563,10 +567,10 @@ func TestSmallBudgetStreams(t *testing.T) {
 	for _, x := range []struct {
 		memory      int64
 		connections int // that as many bytes take as long with, at least
-	}{{2048 * mib, 13}, {768 * mib, 13}, {384 * mib, 9}, {192 * mib, 6}, {48 * mib, 3}} {
+	}{{2048 * mib, 12}, {768 * mib, 12}, {384 * mib, 9}, {192 * mib, 6}, {48 * mib, 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			src := newFake(fakeFile{path: "a", size: 1 << 30})
-			src.gate = func(_ context.Context, _ string, _, n int64) { time.Sleep(20*time.Millisecond + time.Duration(n)*20) } // 20 ms, 50 MB/s
+			src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
 			f := newCache(t, Options{Memory: x.memory}).Release(src, src.listing())
 			r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, 1<<30)})
 			buf := make([]byte, mib/8)
@@ -707,7 +711,7 @@ func TestJump(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src := newFake(fakeFile{path: "a", size: 1 << 30})
-				src.gate = func(_ context.Context, _ string, _, n int64) { time.Sleep(20*time.Millisecond + time.Duration(n)*20) } // 20 ms, 50 MB/s
+				src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
 				f := newCache(t, Options{Memory: 2 << 30, Fetches: fetches}).Release(src, src.listing())
 				r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, 1<<30)})
 				read := func(off, n int64) {
@@ -725,6 +729,7 @@ func TestJump(t *testing.T) {
 					}
 				}
 				sequential(0, 64*mib)
+				time.Sleep(10 * time.Millisecond)
 				src.take()
 				var cells []request
 				for _, off := range reads {
@@ -745,8 +750,8 @@ func TestJump(t *testing.T) {
 				for _, r := range src.take() {
 					total += r.end - r.start
 				}
-				if total < 440*mib || total > 512*mib {
-					t.Errorf("%d MiB are fetched for a reader of 256 who reads 256 ahead, some of which were there", total/mib)
+				if total < 568*mib || total > 640*mib {
+					t.Errorf("%d MiB are fetched for a reader of 256 who reads 384 ahead, some of which were there", total/mib)
 				}
 			})
 		})

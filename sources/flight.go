@@ -47,7 +47,7 @@ func (f *flight[T]) do(ctx context.Context, fn func(context.Context) (T, error))
 
 // start begins a call; f.mu is held.
 func (f *flight[T]) start(ctx context.Context, fn func(context.Context) (T, error)) *call[T] {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancel(notAhead(context.WithoutCancel(ctx)))
 	c := &call[T]{ready: make(chan struct{}), cancel: cancel}
 	f.cur = c
 	go func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,20 +17,39 @@ const (
 	mostSway = time.Second       // waiters start up to this much, or a tenth of the pause, apart
 )
 
-// gate holds back all requests to one host: a number of slots, and a time before which nothing is sent.
+// gate holds back all requests to one host: a number of slots, and a time before which nothing is sent. What is fetched ahead takes no slot while
+// somebody waits for one, and leaves one free, so that a reader's request starts at once.
 type gate struct {
-	slots    chan struct{}
+	conns    int
 	answered atomic.Bool // the host gave a reply before
 	ranged   atomic.Bool // and a right one to a range
 
 	mu     sync.Mutex // guards the fields below
+	taken  int        // slots
+	queue  []*waiter  // for a slot, first come first served but for those ahead
 	until  time.Time
 	paused time.Duration // length of the pause that ends at until
 	bare   int           // replies 429 in a row that did not say how long to wait
 	warned string        // the last warning of the host
 }
 
-func newGate(conns int) *gate { return &gate{slots: make(chan struct{}, conns)} }
+func newGate(conns int) *gate { return &gate{conns: conns} }
+
+// waiter is a request that waits for a slot.
+type waiter struct {
+	granted chan struct{}
+	ahead   bool // nobody waits for the reply; guarded by gate.mu
+}
+
+type aheadKey struct{}
+
+// Ahead is a context for what is fetched ahead of readers: its requests wait for those of readers, until wanted is closed.
+func Ahead(ctx context.Context, wanted <-chan struct{}) context.Context {
+	return context.WithValue(ctx, aheadKey{}, wanted)
+}
+
+// notAhead is a context for what readers may wait for, whoever started it.
+func notAhead(ctx context.Context) context.Context { return context.WithValue(ctx, aheadKey{}, nil) }
 
 // enter waits for the pause to end and for a slot. Every enter that returns nil is followed by one leave.
 func (g *gate) enter(ctx context.Context) error {
@@ -37,10 +57,8 @@ func (g *gate) enter(ctx context.Context) error {
 		if err := g.wait(ctx); err != nil {
 			return err
 		}
-		select {
-		case g.slots <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := g.slot(ctx); err != nil {
+			return err
 		}
 		if g.rest() <= 0 {
 			return nil
@@ -49,7 +67,65 @@ func (g *gate) enter(ctx context.Context) error {
 	}
 }
 
-func (g *gate) leave() { <-g.slots }
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.taken--
+	g.grant()
+}
+
+// slot waits for a slot.
+func (g *gate) slot(ctx context.Context) error {
+	wanted, ahead := ctx.Value(aheadKey{}).(<-chan struct{})
+	w := &waiter{granted: make(chan struct{}), ahead: ahead}
+	g.mu.Lock()
+	g.queue = append(g.queue, w)
+	g.grant()
+	g.mu.Unlock()
+	for {
+		select {
+		case <-w.granted:
+			return nil
+		case <-wanted:
+			wanted = nil
+			g.mu.Lock()
+			w.ahead = false
+			g.grant()
+			g.mu.Unlock()
+		case <-ctx.Done():
+			g.giveBack(w)
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// giveBack ends the wait of w, also if it has a slot by now.
+func (g *gate) giveBack(w *waiter) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.queue, w); i >= 0 {
+		g.queue = slices.Delete(g.queue, i, i+1)
+	} else {
+		g.taken--
+	}
+	g.grant()
+}
+
+// grant gives slots to those who wait. mu is held.
+func (g *gate) grant() {
+	for len(g.queue) > 0 {
+		i, room := slices.IndexFunc(g.queue, func(w *waiter) bool { return !w.ahead }), g.conns
+		if i < 0 {
+			i, room = 0, max(1, g.conns-1)
+		}
+		if g.taken >= room {
+			return
+		}
+		g.taken++
+		close(g.queue[i].granted)
+		g.queue = slices.Delete(g.queue, i, i+1)
+	}
+}
 
 // wait sleeps until no pause is on. Those who had to wait start at slightly different times.
 func (g *gate) wait(ctx context.Context) error {

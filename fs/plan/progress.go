@@ -11,7 +11,7 @@ import (
 const (
 	maxStreams = 256
 	maxAsked   = 4096      // units
-	maxWindow  = 256 << 20 // bytes of a file asked for before they are read: enough for 16 connections
+	maxWindow  = 384 << 20 // bytes of a file asked for before they are read: enough for 16 connections
 	aheadTimes = 32        // and no more than so many times what the stream has read: who stops early has cost little
 	maxNext    = 64        // bundles asked for by one read
 	forgetUnit = 1 << 30   // a unit is remembered until this many bytes of others have been asked for
@@ -69,6 +69,7 @@ type stream struct {
 	used    uint64 // tick of the last read
 	reading int    // reads that have not ended
 	ended   time.Time
+	into    *stream // that it has become part of
 }
 
 // begin records a read of [off, off+n) and appends to ask the units to ask for now: those that the read touches first, then those that its
@@ -105,13 +106,40 @@ func (g *progress) begin(p *Plan, off, n int64, ask []Unit) ([]Unit, *stream) {
 		pos, going = stop, true
 	}
 	s.next = max(s.next, end)
+	g.join(s, off)
 	return g.next(p, key, s, ask), s
 }
+
+// join makes streams part of s that began between off and where s has come to, if they have not gone further than s asks ahead: readers of a file that take
+// turns are one stream.
+func (g *progress) join(s *stream, off int64) {
+	for i := 0; i < len(g.streams); i++ {
+		t := g.streams[i]
+		if t == s || t.plan != s.plan || t.from < off || t.from > s.next || t.next > s.next+s.window() {
+			continue
+		}
+		t.into = s
+		s.next, s.unit, s.asked = max(s.next, t.next), max(s.unit, t.unit), max(s.asked, t.asked)
+		s.borders += t.borders
+		s.reading += t.reading
+		if t.ended.After(s.ended) {
+			s.ended = t.ended
+		}
+		g.streams = slices.Delete(g.streams, i, i+1)
+		i = -1 // it may have come to where another one began
+	}
+}
+
+// window is how far a stream asks ahead.
+func (s *stream) window() int64 { return min(maxWindow, aheadTimes*(s.next-s.from)) }
 
 // end records that a read has ended.
 func (g *progress) end(s *stream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for s.into != nil {
+		s = s.into
+	}
 	s.reading--
 	s.ended = g.clock()
 }
@@ -185,7 +213,7 @@ func (g *progress) next(p *Plan, key weak.Pointer[Plan], s *stream, ask []Unit) 
 	if s.borders < streamBorders {
 		return ask
 	}
-	limit := min(p.Size, s.next+min(maxWindow, aheadTimes*(s.next-s.from)))
+	limit := min(p.Size, s.next+s.window())
 	pos := max(s.unit, s.asked)
 	for i := 0; pos < limit && i < maxNext; i++ {
 		ask, pos = g.bundle(p, key, pos, ask)

@@ -12,6 +12,8 @@ const (
 	unitMax = 64 << 20
 	// unitStep is what larger pieces are cut into, and the largest unit of a plain file.
 	unitStep = 16 << 20
+	// unitLast is the shortest unit at the end of a plain file.
+	unitLast = 2 << 20
 	// unitSmall is up to where small neighbours are joined.
 	unitSmall = 1 << 20
 	// unitBundle is up to where the small neighbours that a stream has before it are asked for at once: one fetch.
@@ -66,7 +68,7 @@ func (p *Plan) Unit(off int64) (start, end int64, whole bool) {
 		start, end, whole = g.repeat.At(i).Unit(at - base)
 		start, end = start+base, end+base
 	case inStream:
-		start, end = streamUnit(at)
+		start, end = streamUnit(at, p.Size)
 	default:
 		return g.start, limit, true
 	}
@@ -151,14 +153,18 @@ func (p *Plan) Units() iter.Seq[Unit] {
 	}
 }
 
-// streamUnit cuts a plain file: after the first cell a unit is as long as all before it, up to unitStep. So units begin where large pages do.
-func streamUnit(at int64) (start, end int64) {
+// streamUnit cuts a plain file: after the first cell a unit is as long as all before it, up to unitStep. So units begin where large pages do. At the end
+// they are no longer than a 16th of what is left, but for unitLast, so that as many connections end together.
+func streamUnit(at, size int64) (start, end int64) {
 	if at < unitCell {
 		return 0, unitCell
 	}
 	for start = unitCell; start < unitStep && 2*start <= at; start *= 2 {
 	}
 	n := min(start, unitStep)
+	start += (at - start) / n * n
+	for rest := size - start; n > unitLast && 16*n > rest; n /= 2 {
+	}
 	start += (at - start) / n * n
 	return start, start + n
 }

@@ -1,0 +1,123 @@
+package sources_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"weightfs/sources"
+	"weightfs/sources/sourcetest"
+)
+
+// TestReadersFirst: over all blobs of one host, what is fetched ahead leaves a connection free and waits behind readers, until a reader wants it.
+func TestReadersFirst(t *testing.T) {
+	s := &sourcetest.Server{Files: sourcetest.Small()}
+	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		o.Conns = 3
+		blobs := []sources.Blob{open(t, src, shard), open(t, newHub(t, s, o), s.Files[5].Path)}
+		for i, b := range blobs {
+			if _, err := read(t, s, b, s.Files[4+i].Path, 0, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var mu sync.Mutex // guards arrived
+		var arrived []string
+		proceed := make(chan struct{})
+		s.Inject(sourcetest.Fault{Kind: "data", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
+			mu.Lock()
+			arrived = append(arrived, r.Header.Get("Range"))
+			mu.Unlock()
+			<-proceed
+			right.ServeHTTP(w, r)
+		}})
+		var all sync.WaitGroup
+		ask := func(ctx context.Context, blob int, off int64) {
+			all.Go(func() {
+				r, err := blobs[blob].Stream(ctx, off, 1)
+				if err == nil {
+					_, err = io.Copy(io.Discard, r)
+					r.Close()
+				}
+				if err != nil && !errors.Is(err, context.Cause(ctx)) {
+					t.Errorf("%d: %v", off, err)
+				}
+			})
+			synctest.Wait()
+		}
+		want := func(ranges ...string) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(arrived, ranges) {
+				t.Fatalf("arrived %v, want %v", arrived, ranges)
+			}
+			arrived = nil
+		}
+		end := func() { proceed <- struct{}{} }
+
+		ask(sources.Ahead(t.Context(), nil), 0, 10)
+		ask(sources.Ahead(t.Context(), nil), 1, 11)
+		ask(sources.Ahead(t.Context(), nil), 0, 12)
+		wanted := make(chan struct{})
+		ask(sources.Ahead(t.Context(), wanted), 1, 13)
+		gone, leave := context.WithCancel(t.Context())
+		ask(sources.Ahead(gone, nil), 0, 14)
+		want("bytes=10-10", "bytes=11-11")
+		ask(t.Context(), 1, 20)
+		want("bytes=20-20")
+		ask(t.Context(), 0, 21)
+		close(wanted)
+		leave()
+		want()
+		end()
+		want("bytes=13-13") // it came before the reader
+		end()
+		want("bytes=21-21")
+		end()
+		want()
+		end()
+		want("bytes=12-12")
+		ask(t.Context(), 0, 22)
+		want("bytes=22-22")
+		close(proceed)
+		all.Wait()
+	})
+}
+
+// TestSlotsComeBack: whoever gives up while it waits for a slot, or in the moment when it gets one, takes none away.
+func TestSlotsComeBack(t *testing.T) {
+	s := &sourcetest.Server{Files: sourcetest.Small()}
+	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		o.Conns = 2
+		b := open(t, src, shard)
+		var all sync.WaitGroup
+		for i := range 200 {
+			ctx, cancel := context.WithCancel(t.Context())
+			if i%2 == 0 {
+				ctx = sources.Ahead(ctx, nil)
+			}
+			all.Go(func() {
+				if r, err := b.Stream(ctx, int64(i), 1); err == nil {
+					r.Close()
+				}
+			})
+			if i%3 == 0 {
+				all.Go(cancel)
+			} else {
+				defer cancel()
+			}
+		}
+		all.Wait()
+		for i := range int64(4) {
+			if _, err := read(t, s, b, shard, i, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
