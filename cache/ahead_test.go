@@ -2,7 +2,9 @@ package cache
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,4 +110,75 @@ func TestTurns(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTensors: who maps one tensor here and there has little more fetched than that, though kernels read around and ahead of what is touched; who loads all
+// of them, in the order of the file and by several threads, keeps the connections busy.
+func TestTensors(t *testing.T) {
+	const kib, mib, header = 1 << 10, 1 << 20, 100 << 10
+	random := rand.New(rand.NewPCG(1, 2))
+	pieces := []plan.Piece{plan.Literal{Name: "header", Size: header, Bytes: make([]byte, header)}}
+	var tensors []plan.Span
+	at := int64(0)
+	for at < 600*mib {
+		n := []int64{10_000, 900_000, 900_000, 900_000, 900_000, 5 * mib, random.Int64N(50 * mib)}[random.IntN(7)]
+		tensors = append(tensors, span(0, at, at+n))
+		pieces = append(pieces, plan.Copy{Span: span(0, at, at+n)})
+		at += n
+	}
+	for _, x := range []struct {
+		ahead   int64 // what the kernel reads around a page fault, and ahead of reads
+		threads int   // that load everything; 0: one tensor here and there
+		times   float64
+	}{{128 * kib, 1, 1}, {mib, 1, 1}, {128 * kib, 4, 1}, {mib, 8, 1}, {128 * kib, 0, 2.5}, {mib, 0, 4.5}} {
+		synctest.Test(t, func(t *testing.T) {
+			src := newFake(fakeFile{path: "a", size: at})
+			src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
+			f := newCache(t, Options{Memory: 2 << 30}).Release(src, src.listing())
+			r, p := plan.NewReader(f, 0), plan.New(pieces...)
+			load := func(s plan.Span, past int64) {
+				end := min(header+s.End+past, p.Size)
+				for off := max(0, header+s.Start-x.ahead/2) &^ 4095; off < end; off += x.ahead {
+					if _, err := r.ReadAt(ctxb(), p, make([]byte, min(x.ahead, p.Size-off)), off); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			start, wanted := time.Now(), int64(0)
+			if x.threads == 0 {
+				for _, i := range random.Perm(len(tensors))[:16] {
+					wanted += tensors[i].Len()
+					load(tensors[i], x.ahead)
+					time.Sleep(time.Second)
+				}
+			} else {
+				wanted = at
+				parallel(x.threads, len(tensors), func(i int) { load(tensors[i], 0) })
+				if took, alone := time.Since(start), time.Duration(at)*src.pace; took > alone/9 {
+					t.Errorf("%+v: as fast as %.1f connections", x, float64(alone)/float64(took))
+				}
+			}
+			fetched := int64(0)
+			for _, q := range src.take() {
+				fetched += q.end - q.start
+			}
+			if times := float64(fetched) / float64(wanted); times > x.times {
+				t.Errorf("%+v: %.2f times what was wanted is fetched", x, times)
+			}
+		})
+	}
+}
+
+// parallel does parts 0 to n-1 by several threads, each of which takes the next.
+func parallel(threads, n int, part func(i int)) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range threads {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				part(int(i))
+			}
+		})
+	}
+	all.Wait()
 }

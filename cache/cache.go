@@ -23,7 +23,8 @@ import (
 const (
 	cellLog2   = 17
 	cellSize   = 1 << cellLog2
-	runCells   = 64 // a fetch is at most 8 MiB: long enough to fill a connection, short enough that a tensor uses several
+	runCells   = 64 // a fetch is at most 8 MiB: long enough to fill a connection
+	unitRuns   = 15 // what somebody waits for is fetched by so many requests at once, if it is large enough
 	pieceCells = 16 // a write to disk is 2 MiB where the run allows: such files map with huge pages
 )
 

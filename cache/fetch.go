@@ -53,11 +53,12 @@ func (f *Files) startRuns(ctx context.Context, claims []claim) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	sortClaims(claims)
+	most := longestRun(len(claims), slices.ContainsFunc(claims, func(x claim) bool { return x.cell.read }))
 	var ahead []*run
 	for _, part := range consecutive(claims) {
 		for len(part) > 0 {
 			first := part[0].cell.index
-			n := min(int64(len(part)), runEnd(first)-first)
+			n := min(int64(len(part)), runEnd(first, most)-first)
 			chunk := part[:n]
 			part = part[n:]
 			if r := f.newRun(ctx, chunk); r.wanted {

@@ -198,11 +198,19 @@ func number(t *testing.T, s string) int64 {
 
 // TestRuns cuts one gather into requests.
 func TestRuns(t *testing.T) {
-	sizes := []int64{40 << 20, 1000}
-	got := Runs(sizes, []plan.Span{span(1, 5, 6), span(0, 3<<20+1, 3<<20+2), span(0, 3<<20+128<<10, 30<<20), span(1, 0, 0)})
-	want := []plan.Span{span(0, 3<<20, 10<<20), span(0, 10<<20, 18<<20), span(0, 18<<20, 26<<20), span(0, 26<<20, 30<<20), span(1, 0, 1000)}
+	sizes := []int64{400 << 20, 1000}
+	got := Runs(sizes, []plan.Span{span(1, 5, 6), span(0, 3<<20+1, 3<<20+2), span(0, 3<<20+128<<10, 10<<20), span(1, 0, 0)})
+	want := []plan.Span{span(0, 3<<20, 6<<20), span(0, 6<<20, 8<<20), span(0, 8<<20, 10<<20), span(1, 0, 1000)}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, x := range []struct{ size, run, n int64 }{{2 << 20, 2 << 20, 1}, {17 << 20, 2 << 20, 9}, {60 << 20, 4 << 20, 15}, {400 << 20, 8 << 20, 50}} {
+		if got := Runs(sizes, []plan.Span{span(0, 0, x.size)}); len(got) != int(x.n) || got[0] != span(0, 0, x.run) {
+			t.Errorf("%d MiB: %d runs, the first %v; want %+v", x.size>>20, len(got), got[0], x)
+		}
+	}
+	if got := NewAsker(sizes).Ask(nil, []plan.Span{span(0, 0, 17<<20)}); len(got) != 3 {
+		t.Errorf("ahead: %v", got)
 	}
 	if got := Runs(sizes, nil); len(got) != 0 {
 		t.Errorf("nothing gives %v", got)
@@ -261,7 +269,7 @@ func TestReaderGone(t *testing.T) {
 // TestWakeAsCellsArrive lets one cell of a long run through: its reader returns while the rest is still on its way.
 func TestWakeAsCellsArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := newFake(fakeFile{path: "a", size: 4 << 20})
+		src := newFake(fakeFile{path: "a", size: 2 << 20})
 		stall := make(chan struct{})
 		src.fault = func(_ string, off, n int64) (int64, error) {
 			if off == 0 {
@@ -272,14 +280,14 @@ func TestWakeAsCellsArrive(t *testing.T) {
 		}
 		c := newCache(t, Options{})
 		f := c.Release(src, src.listing())
-		must(t, readBack(ctxb(), f, src, 0, 100, 200, span(0, 0, 4<<20)))
+		must(t, readBack(ctxb(), f, src, 0, 100, 200, span(0, 0, 2<<20)))
 		must(t, readBack(ctxb(), f, src, 0, cellSize, 2*cellSize))
 		synctest.Wait()
-		wantRequests(t, src, request{"a", 0, 4 << 20}, request{"a", 2 * cellSize, 4 << 20})
+		wantRequests(t, src, request{"a", 0, 2 << 20}, request{"a", 2 * cellSize, 2 << 20})
 		close(stall)
-		must(t, readBack(ctxb(), f, src, 0, 3<<20, 4<<20))
+		must(t, readBack(ctxb(), f, src, 0, 1<<20, 2<<20))
 		wantRequests(t, src)
-		if s := c.Stats(); s.Requests != 2 || s.Retries != 1 || s.BytesFetched != 4<<20+5 {
+		if s := c.Stats(); s.Requests != 2 || s.Retries != 1 || s.BytesFetched != 2<<20+5 {
 			t.Errorf("stats %+v", s)
 		}
 	})

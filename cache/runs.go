@@ -37,11 +37,11 @@ func joined(xs []extent) []extent {
 }
 
 // cut cuts joined extents into runs.
-func cut(xs []extent) []extent {
+func cut(xs []extent, most int64) []extent {
 	var runs []extent
 	for _, x := range xs {
 		for x.first < x.end {
-			next := min(runEnd(x.first), x.end)
+			next := min(runEnd(x.first, most), x.end)
 			runs = append(runs, extent{x.file, x.first, next})
 			x.first = next
 		}
@@ -49,9 +49,21 @@ func cut(xs []extent) []extent {
 	return runs
 }
 
-// runEnd is where the longest run from a cell on ends: 8 MiB further, less what makes it a border of 2 MiB. So every run but the first of an
-// extent begins where a piece does, and only the first and the last piece of an extent are written in parts.
-func runEnd(first int64) int64 { return (first + runCells) / pieceCells * pieceCells }
+// runEnd is where the longest run from a cell on ends: most cells further, at the next border of 2 MiB. So every run but the first of an extent begins where
+// a piece does, and only the first and the last piece of an extent are written in parts.
+func runEnd(first, most int64) int64 {
+	return (first + most + pieceCells - 1) / pieceCells * pieceCells
+}
+
+// longestRun is how many cells a fetch is for, at most, of a gather that asks for n. What a reader waits for, such as a block of an expert, comes over as
+// many connections as it has pieces of 2 MiB; what is fetched ahead only keeps connections busy.
+func longestRun(n int, demanded bool) int64 {
+	if !demanded {
+		return runCells
+	}
+	const step = unitRuns * pieceCells
+	return min(runCells, int64((n+step-1)/step*pieceCells))
+}
 
 // split divides extents, in order, into batches of at most n cells.
 func split(xs []extent, n int) [][]extent {
@@ -87,7 +99,7 @@ func NewAsker(sizes []int64) *Asker {
 }
 
 // Ask is the requests of the next gather, in the order in which they start: the missing cells of both lists, joined where they
-// touch, cut at borders of 2 MiB, 8 MiB at most; those with demanded cells first, else by file and offset.
+// touch, cut at borders of 2 MiB, 8 MiB at most, less if something is demanded; those with demanded cells first, else by file and offset.
 func (a *Asker) Ask(demanded, ahead []plan.Span) []plan.Span {
 	var want, all []extent
 	for _, s := range demanded {
@@ -102,8 +114,13 @@ func (a *Asker) Ask(demanded, ahead []plan.Span) []plan.Span {
 		}
 	}
 	want = joined(want)
+	missing, n, isWanted := a.missing(joined(all)), 0, false
+	for _, x := range missing {
+		n += x.len()
+		isWanted = isWanted || overlaps(want, x)
+	}
 	var first, rest []plan.Span
-	for _, r := range cut(a.missing(joined(all))) {
+	for _, r := range cut(missing, longestRun(n, isWanted)) {
 		if overlaps(want, r) {
 			first = append(first, a.span(r))
 		} else {

@@ -138,8 +138,13 @@ func (o *opened) newAsker() *cache.Asker {
 // requests is what reading the whole plan sends next.
 func requests(asker *cache.Asker, p *plan.Plan) []plan.Span {
 	var out []plan.Span
-	for u := range p.Gathers() {
-		out = append(out, asker.Ask(nil, p.Spans(u.Start, u.End-u.Start))...)
+	for u, touched := range p.Gathers() {
+		spans := p.Spans(u.Start, u.End-u.Start)
+		if touched {
+			out = append(out, asker.Ask(spans, nil)...)
+		} else {
+			out = append(out, asker.Ask(nil, spans)...)
+		}
 	}
 	return out
 }

@@ -26,7 +26,8 @@ const leftFor = 10 * time.Millisecond
 
 // progress watches the reads of all plans and says which units to ask for. A unit is asked for once, when it is first touched. Reads that go
 // on where others ended are a stream, whoever sends them; a stream that has gone over two borders of units asks for the units ahead
-// of it, 32 times as far as it has read. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
+// of it, 32 times as far as it has read. One that began within the file, and may have come to the next unit only because kernels read ahead, asks for as much
+// of it as it has read. A read that continues no stream asks for nothing but its own unit, and not even for that if the unit is a
 // stretch of a large file: then for the part of it that [Plan.SetParts] tells. When the plan is read elsewhere and a stream is not, what it asked for
 // beyond the unit that it is in is given up; should it go on after all, it asks again.
 //
@@ -65,7 +66,8 @@ type stream struct {
 	next    int64  // end of the furthest read
 	unit    int64  // end of the furthest unit touched
 	asked   int64  // what lies before this offset was asked for
-	borders int    // of units passed so far
+	home    int64  // end of the unit that it began in, or of the last that it has left
+	borders int    // of units that it has left, up to streamBorders
 	used    uint64 // tick of the last read
 	reading int    // reads that have not ended
 	ended   time.Time
@@ -78,12 +80,12 @@ func (g *progress) begin(p *Plan, off, n int64, ask []Unit) ([]Unit, *stream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := weak.Make(p)
-	s, going := g.stream(key, off, n)
+	s, going := g.stream(p, key, off, n)
 	s.reading++
 	g.idle(p, key, leftFor)
-	touched, end := 0, off+n
+	end := off + n
 	going = going || off == 0
-	for pos := off; pos < end; touched++ {
+	for pos, first := off, !going; pos < end; {
 		start, stop, whole := p.Unit(pos)
 		switch {
 		case !whole && s.part(p, middle(pos, end), going):
@@ -93,15 +95,16 @@ func (g *progress) begin(p *Plan, off, n int64, ask []Unit) ([]Unit, *stream) {
 				p.lone.Store(0)
 			}
 			ask = s.double(stop, end, ask)
-		case whole && p.copied(pos) && s.edge(start, stop, off, end):
+		case whole && first && !holds(start, stop, off, end):
+		case whole && !first && p.copied(pos) && s.edge(start, stop, off, end):
+		case whole && s.before(start) && stop-start > end-s.from:
+			ask = s.double(stop, end, ask)
 		case going && s.borders >= streamBorders:
 			ask, _ = g.bundle(p, key, pos, ask)
 		case (whole || going) && !g.bundled(p, key, pos) && g.ask(unitKey{key, start, askUnit}, stop-start):
 			ask = append(ask, Unit{start, stop, whole})
 		}
-		if going && start >= s.unit && start > 0 && (s.from == 0 || start-s.from >= stop-start || !p.copied(pos)) {
-			s.borders++
-		}
+		s.pass(p, start, n)
 		s.unit = max(s.unit, stop)
 		pos, going = stop, true
 	}
@@ -121,6 +124,7 @@ func (g *progress) join(s *stream, off int64) {
 		t.into = s
 		s.next, s.unit, s.asked = max(s.next, t.next), max(s.unit, t.unit), max(s.asked, t.asked)
 		s.borders += t.borders
+		s.home = max(s.home, t.home)
 		s.reading += t.reading
 		if t.ended.After(s.ended) {
 			s.ended = t.ended
@@ -132,6 +136,26 @@ func (g *progress) join(s *stream, off int64) {
 
 // window is how far a stream asks ahead.
 func (s *stream) window() int64 { return min(maxWindow, aheadTimes*(s.next-s.from)) }
+
+// pass counts the units that a stream has left, until they are enough, when a read of n bytes is in the unit that begins at start. What kernels read
+// ahead is no progress of a reader: in streams that began within the file the last two reads do not count.
+func (s *stream) pass(p *Plan, start, n int64) {
+	if s.from > 0 {
+		start = min(start, s.next-2*n)
+	}
+	for s.borders < streamBorders && s.home <= start && s.home < p.Size {
+		from, to, _ := p.Unit(s.home)
+		if s.from == 0 || !p.copied(from) || from-s.from >= to-from {
+			s.borders++
+		}
+		s.home = to
+	}
+}
+
+// before says that a stream that began within the file may have come to the unit at start only because kernels read ahead.
+func (s *stream) before(start int64) bool {
+	return s.from > 0 && s.borders < streamBorders && start >= s.home
+}
 
 // end records that a read has ended.
 func (g *progress) end(s *stream) {
@@ -166,12 +190,17 @@ func (s *stream) short(off, start, stop int64) bool {
 	return s.from > start || s.from > 0 && off-s.from < stop-start
 }
 
+// holds says that the middle of a read is in the unit [start, stop): what else kernels read around it is no reason to fetch a unit.
+func holds(start, stop, off, end int64) bool {
+	mid := middle(off, end)
+	return start <= mid && mid < stop
+}
+
 // edge says that a read of a stream that began within the file may touch the unit [start, stop) only because kernels read around what was touched, and
 // as much again ahead of it: its middle is elsewhere, or it is one of the stream's first two in a unit that the stream did not begin in. It matters for
-// blocks of experts, which are read one by one; tensors are mostly read on from.
+// blocks of experts, which are read one by one; tensors are mostly read on from, if as far only as was read before.
 func (s *stream) edge(start, stop, off, end int64) bool {
-	mid := middle(off, end)
-	return s.from > 0 && (mid < start || mid >= stop || s.from < start && off < start+2*(end-off))
+	return s.from > 0 && (!holds(start, stop, off, end) || s.from < start && off < start+2*(end-off))
 }
 
 // middle is the end of the page in the middle of a read. Kernels read around a page fault; what was touched may be anywhere in its page.
@@ -196,8 +225,8 @@ func (g *progress) part(p *Plan, key weak.Pointer[Plan], s *stream, off int64, a
 	return append(ask, Unit{Start: start, End: end})
 }
 
-// double is for a stream that began inside a unit that is not fetched for a lone touch: it asks for as much of the unit as the stream
-// has read so far, so that at most half of what is fetched is for nothing.
+// double is for a stream in a unit that is not fetched for a lone touch, or that may not have been touched by a reader: it asks for as much of the unit as the
+// stream has read so far, so that at most half of what is fetched is for nothing.
 func (s *stream) double(stop, end int64, ask []Unit) []Unit {
 	read := end - s.from
 	from, to := max(end, s.asked), min(stop, (end+read)/unitCell*unitCell)
@@ -249,7 +278,7 @@ func bundleKey(p *Plan, key weak.Pointer[Plan], off int64) (unitKey, int64) {
 }
 
 // stream finds the stream that the read belongs to, the nearest if there are several, or begins one in place of the least recently used.
-func (g *progress) stream(key weak.Pointer[Plan], off, n int64) (s *stream, going bool) {
+func (g *progress) stream(p *Plan, key weak.Pointer[Plan], off, n int64) (s *stream, going bool) {
 	g.tick++
 	best, oldest := -1, -1
 	slack := max(minSlack, 2*n)
@@ -268,6 +297,11 @@ func (g *progress) stream(key weak.Pointer[Plan], off, n int64) (s *stream, goin
 		return s, true
 	}
 	s = &stream{plan: key, from: off, next: off + n, used: g.tick}
+	touched := off
+	if off > 0 {
+		touched = middle(off, off+n)
+	}
+	_, s.home, _ = p.Unit(touched)
 	if len(g.streams) < maxStreams {
 		g.streams = append(g.streams, s)
 	} else {

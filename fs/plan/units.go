@@ -118,12 +118,12 @@ type Unit struct {
 }
 
 // Gathers is what a reader of the whole file asks for, in order: the first units one by one, until it is seen to go on, then bundles.
-// They overlap.
-func (p *Plan) Gathers() iter.Seq[Unit] {
-	return func(yield func(Unit) bool) {
+// They overlap. touched says that the unit is asked for together with what is read of it.
+func (p *Plan) Gathers() iter.Seq2[Unit, bool] {
+	return func(yield func(u Unit, touched bool) bool) {
 		n := 0
 		for u := range p.Units() {
-			if !yield(u) {
+			if !yield(u, n < streamBorders) {
 				return
 			}
 			if n++; n > streamBorders {
@@ -132,7 +132,7 @@ func (p *Plan) Gathers() iter.Seq[Unit] {
 		}
 		for off := int64(0); off < p.Size; {
 			start, end := p.bundle(off)
-			if !yield(Unit{Start: start, End: end}) {
+			if !yield(Unit{Start: start, End: end}, false) {
 				return
 			}
 			off = end

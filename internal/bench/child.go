@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -108,7 +111,7 @@ func (b *bench) child(j job) (result, error) {
 	return rs[0], nil
 }
 
-// children runs jobs at the same time.
+// children runs jobs at the same time. If one fails, the others are ended.
 func (b *bench) children(jobs []job) ([]result, error) {
 	if err := b.ballast.drop(); err != nil {
 		return nil, err
@@ -117,35 +120,31 @@ func (b *bench) children(jobs []job) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, end := context.WithCancel(b.ctx)
+	defer end()
+	g, ctx := errgroup.WithContext(ctx)
 	out := make([]result, len(jobs))
-	errs := make([]error, len(jobs))
-	var wait sync.WaitGroup
 	for i, j := range jobs {
-		c := exec.CommandContext(b.ctx, self, childArg)
+		in, err := json.Marshal(j)
+		if err != nil {
+			return nil, err
+		}
+		var text bytes.Buffer
+		c := exec.CommandContext(ctx, self, childArg)
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-		c.Env = append(os.Environ(), j.Env...)
-		stdin, err := c.StdinPipe()
-		if err != nil {
-			return nil, err
+		c.Env, c.Stdin, c.Stdout = append(os.Environ(), j.Env...), bytes.NewReader(in), &text
+		if err := c.Start(); err != nil { // here: a child dies with the thread that started it
+			end()
+			return nil, errors.Join(err, g.Wait())
 		}
-		stdout, err := c.StdoutPipe()
-		if err != nil {
-			return nil, err
-		}
-		if err := c.Start(); err != nil {
-			return nil, err
-		}
-		wait.Go(func() {
-			json.NewEncoder(stdin).Encode(j)
-			stdin.Close()
-			errs[i] = json.NewDecoder(stdout).Decode(&out[i])
-			if err := c.Wait(); err != nil || out[i].Error != "" {
-				errs[i] = fmt.Errorf("%s %s: %s (%w)", j.Op, j.Path, out[i].Error, errors.Join(err, errs[i]))
+		g.Go(func() error {
+			if err := errors.Join(c.Wait(), json.Unmarshal(text.Bytes(), &out[i])); err != nil || out[i].Error != "" {
+				return fmt.Errorf("%s %s: %s (%w)", j.Op, j.Path, out[i].Error, err)
 			}
+			return nil
 		})
 	}
-	wait.Wait()
-	return out, errors.Join(errs...)
+	return out, g.Wait()
 }
 
 // readings are rates of reading one file, in bytes a second: when its pages have to come from somewhere, and when they have been read often enough for
@@ -167,14 +166,8 @@ func (b *bench) inTurn(jobs ...job) ([]readings, error) {
 			if err != nil {
 				return nil, err
 			}
-			for k, seconds := range r.Parts {
-				rate := float64(r.Bytes) / float64(len(r.Parts)) / seconds
-				if k < j.Drop {
-					dropped[i] = append(dropped[i], rate)
-				} else if k >= j.Drop+j.Again/2 {
-					again[i] = append(again[i], rate)
-				}
-			}
+			d, a := j.rates(r)
+			dropped[i], again[i] = append(dropped[i], d...), append(again[i], a...)
 		}
 	}
 	out := make([]readings, len(jobs))
@@ -182,6 +175,19 @@ func (b *bench) inTurn(jobs ...job) ([]readings, error) {
 		out[i] = readings{median(dropped[i]), median(again[i])}
 	}
 	return out, nil
+}
+
+// rates are those of a sequential read's passes: after the page cache was dropped, and in the second half of those that follow.
+func (j job) rates(r result) (dropped, again []float64) {
+	for k, seconds := range r.Parts {
+		rate := float64(r.Bytes) / float64(len(r.Parts)) / seconds
+		if k < j.Drop {
+			dropped = append(dropped, rate)
+		} else if k >= j.Drop+j.Again/2 {
+			again = append(again, rate)
+		}
+	}
+	return dropped, again
 }
 
 const readSize = 1 << 20 // of every read(2)

@@ -33,7 +33,7 @@ type bench struct {
 	hubs     map[string]*hub
 	mounts   []*mount // alive, of the workload that runs
 	releases map[string]*testrel.Release
-	spans    map[string][]span // explained, by release and path
+	blocks   map[string]explanation // of experts, by release and path
 	serial   int
 	ballast  ballast
 }
@@ -47,7 +47,7 @@ type peak struct {
 
 func newBench(ctx context.Context, o options) (*bench, error) {
 	b := &bench{ctx: ctx, opt: o, started: time.Now(), samples: map[string][]float64{}, notes: map[string]string{}, hubs: map[string]*hub{},
-		releases: map[string]*testrel.Release{}, spans: map[string][]span{}}
+		releases: map[string]*testrel.Release{}, blocks: map[string]explanation{}}
 	var err error
 	if b.weightfs, err = filepath.Abs(o.weightfs); err != nil {
 		return nil, err

@@ -1,8 +1,13 @@
 package main
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+)
 
-// expertReads are the ways to read an expert's file.
+// expertReads are the ways to read an expert.
 func expertReads() []struct {
 	name string
 	job  job
@@ -17,6 +22,49 @@ func expertReads() []struct {
 	}
 }
 
+// expertPlace is where experts are read: the key of its samples, and what to read of expert i.
+type expertPlace struct {
+	key string
+	job func(m *mount, i int) (job, error)
+}
+
+func expertPlaces() []expertPlace {
+	return []expertPlace{{"", blockFile}, {"by offset ", blockAtOffset}}
+}
+
+// expert says which expert of a release is number i: every third, so that neighbours do not help each other, of both layers in turn.
+func expert(i int) (layer, expert int) { return i % 2, i / 2 * 3 }
+
+// blockPath is an expert's file.
+func blockPath(i int) string {
+	layer, expert := expert(i)
+	return fmt.Sprintf("experts/native/blocks/L%03d/E%03d.bin", layer, expert)
+}
+
+func blockFile(m *mount, i int) (job, error) {
+	return job{Op: "files", Paths: []string{m.path(blockPath(i))}}, nil
+}
+
+// blockAtOffset is the same block in the file of all experts.
+func blockAtOffset(m *mount, i int) (job, error) {
+	text, err := os.ReadFile(m.path("experts/native/manifest.json"))
+	if err != nil {
+		return job{}, err
+	}
+	var all struct {
+		File            string
+		BlockByteLength int64
+		Layers          []int
+		ExpertsPerLayer int
+	}
+	if err := unmarshal(text, &all); err != nil {
+		return job{}, err
+	}
+	layer, expert := expert(i)
+	off := int64(slices.Index(all.Layers, layer)*all.ExpertsPerLayer+expert) * all.BlockByteLength
+	return job{Op: "ranges", Path: m.path("experts/native", all.File), Ranges: []span{{off, off + all.BlockByteLength}}}, nil
+}
+
 // experts reads whole experts that share no cell of the cache, each way others, one after another; the client fetches the spans of as
 // many in parallel requests.
 func experts(b *bench) error {
@@ -25,35 +73,39 @@ func experts(b *bench) error {
 		return err
 	}
 	for _, release := range []string{fp8, mxfp4} {
-		if err := b.expertsOf(h, release); err != nil {
+		err := b.expertClient(h, release)
+		for _, at := range expertPlaces() {
+			err = errors.Join(err, b.expertsAt(h, release, at))
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", release, err)
 		}
 	}
 	return nil
 }
 
-// blockPath is an expert's file. Numbers are of every third expert, so that neighbours do not help each other.
-func blockPath(i int) string { return fmt.Sprintf("experts/native/blocks/L%03d/E%03d.bin", i%2, i/2*3) }
-
-func (b *bench) expertsOf(h *hub, release string) error {
-	n := b.count(4)
+func (b *bench) expertsAt(h *hub, release string, at expertPlace) error {
 	m, err := b.cold(h, release, "experts")
 	if err != nil {
 		return err
 	}
 	defer m.end()
-	first, err := b.explained(h, release, blockPath(0))
-	if err != nil {
-		return err
-	}
-	next := 0
+	key := "experts " + release + " " + at.key
+	var extra, times float64 // requests that explain does not tell of; bytes of the block's
+	n, next := b.count(4), 0
 	for _, way := range expertReads() {
-		j := way.job
-		j.Op = "files"
-		var bytes float64
 		var parts []float64
 		for range n {
-			j.Paths = []string{m.path(blockPath(next))}
+			e, err := b.blockExplained(h, release, next)
+			if err != nil {
+				return err
+			}
+			j, err := at.job(m, next)
+			if err != nil {
+				return err
+			}
+			next++
+			j.Direct, j.Map = way.job.Direct, way.job.Map
 			mark := h.mark()
 			r, err := b.child(j)
 			if err != nil {
@@ -63,34 +115,40 @@ func (b *bench) expertsOf(h *hub, release string) error {
 			if err != nil {
 				return err
 			}
-			if next == 0 {
-				b.add("experts "+release+" requests", requests-float64(len(first.Requests)))
-			}
-			bytes += fetched / float64(first.Size)
+			extra += max(0, requests-float64(len(e.Requests)))
+			times += fetched / float64(e.Size)
 			parts = append(parts, r.Parts...)
-			next++
 		}
-		b.add("experts "+release+" "+way.name, median(parts))
-		b.add("experts "+release+" fetched", bytes/float64(n))
+		b.add(key+way.name, median(parts))
 	}
-	return b.expertClient(h, release, n, next)
+	b.add(key+"requests", extra)
+	b.add(key+"fetched", times/float64(next))
+	return nil
 }
 
-// expertClient fetches the spans of n experts from number first on, those of one in parallel.
-func (b *bench) expertClient(h *hub, release string, n, first int) error {
+// blockExplained is what explain says of an expert's file. It is asked once.
+func (b *bench) blockExplained(h *hub, release string, i int) (explanation, error) {
+	key := release + " " + blockPath(i)
+	if e, ok := b.blocks[key]; ok {
+		return e, nil
+	}
+	e, err := b.explained(h, release, blockPath(i))
+	if err == nil {
+		b.blocks[key] = e
+	}
+	return e, err
+}
+
+// expertClient fetches the spans of some experts, those of one in parallel.
+func (b *bench) expertClient(h *hub, release string) error {
 	var groups [][]get
-	for i := range n {
-		path := blockPath(first + i)
-		key := release + " " + path
-		if b.spans[key] == nil {
-			e, err := b.explained(h, release, path)
-			if err != nil {
-				return err
-			}
-			b.spans[key] = e.Spans
+	for i := range b.count(4) {
+		e, err := b.blockExplained(h, release, i)
+		if err != nil {
+			return err
 		}
 		var g []get
-		for _, s := range b.spans[key] {
+		for _, s := range e.Spans {
 			g = append(g, get{h.file(release, shard), s})
 		}
 		groups = append(groups, g)

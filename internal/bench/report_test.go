@@ -139,3 +139,38 @@ func TestReaders(t *testing.T) {
 		}
 	}
 }
+
+func TestRates(t *testing.T) {
+	j := job{Drop: 2, Again: 4}
+	dropped, again := j.rates(result{Bytes: 600, Parts: []float64{1, 2, 100, 50, 4, 5}})
+	if !slices.Equal(dropped, []float64{100, 50}) || !slices.Equal(again, []float64{25, 20}) {
+		t.Errorf("%v, %v", dropped, again)
+	}
+}
+
+// TestUnmeasuredRowsAreNamed: a whole run says which rows it has no samples for; one of some workloads does not.
+func TestUnmeasuredRowsAreNamed(t *testing.T) {
+	b := &bench{samples: map[string][]float64{"memcpy": {1}}, notes: map[string]string{}}
+	rows := b.rows()
+	if len(rows) != 1 || b.notes["Floors: one raw socket"] == "" || b.notes["Floors: memcpy, 32 MiB buffers, one core"] != "" {
+		t.Errorf("%v, %v", rows, b.notes)
+	}
+	b = &bench{notes: map[string]string{}}
+	b.opt.only = "x"
+	if b.rows(); len(b.notes) != 0 {
+		t.Errorf("notes of what was not asked for: %v", b.notes)
+	}
+}
+
+func TestRandomPages(t *testing.T) {
+	seen := map[int64]bool{}
+	for _, s := range randomPages(10_000, 10_000+50*4096, 40) {
+		if s.Start%4096 != 0 || s.End != s.Start+4096 || s.Start < 8192 || s.End > 10_000+50*4096 || seen[s.Start] {
+			t.Errorf("page %v", s)
+		}
+		seen[s.Start] = true
+	}
+	if len(seen) != 40 {
+		t.Errorf("%d pages", len(seen))
+	}
+}

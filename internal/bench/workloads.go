@@ -19,12 +19,13 @@ func workloads() []workload {
 	return []workload{
 		{name: "floors", what: "memcpy, page cache of the disk's file system, raw socket", run: floors},
 		{name: "kernels", what: "decoding and encoding on one core, beside a copy", run: (*bench).kernelRates},
-		{name: "sequential", what: "cold, 1 MiB reads with the kernel's default read-ahead; mapped in the order of tensors", run: sequential},
+		{name: "sequential", what: "cold, 1 MiB reads with the kernel's default read-ahead; mapped in the order of tensors; by threads that take turns", run: sequential},
+		{name: "demand", what: "cold, random pages while the file is read", run: demand},
 		{name: "shapes", what: "cold sequential at other latencies and rates", run: shapes, once: true},
 		{name: "rivals", what: "the same with rclone, hf-mount, huggingface_hub, where installed", run: rivals},
 		{name: "tensors", what: "cold, random tensors of a mapped file", run: randomTensors},
 		{name: "faults", what: "2,000 random 4 KiB faults of a mapped file", run: faults},
-		{name: "experts", what: "cold, random whole experts of 2.7 and 17.5 MB by pread, O_DIRECT and mapped", run: experts},
+		{name: "experts", what: "cold, random whole experts of 2.7 and 17.5 MB by pread, O_DIRECT and mapped, as files and by offset", run: experts},
 		{name: "processes", what: "cold, 8 processes read one file", run: processes},
 		{name: "preads", what: "cold, 64 random 1 MiB preads at the same time", run: preads},
 		{name: "warm", what: "from the disk cache, and again from the page cache", run: warm},
@@ -86,13 +87,15 @@ func floors(b *bench) error {
 	return b.pageCache()
 }
 
+const floorSize = 1 << 30
+
 // floorFile is a file of the disk's own, as large as a shard and written with large folios.
 func (b *bench) floorFile() (string, error) {
 	path := filepath.Join(b.dir, "floor")
 	if _, err := os.Stat(path); err == nil {
 		return path, inPageCache(path)
 	}
-	if _, err := b.child(job{Op: "write", Path: path, Size: 1 << 30}); err != nil {
+	if _, err := b.child(job{Op: "write", Path: path, Size: floorSize}); err != nil {
 		return "", err
 	}
 	return path, inPageCache(path)
@@ -155,16 +158,69 @@ func (b *bench) stream(h *hub, release, key string) error {
 	}
 	b.add(key+" client", c.rate()/gb)
 
-	if m, err = b.cold(h, release, key+" mapped"); err != nil {
-		return err
+	var turns []span
+	for off := int64(0); off < n; off += 4 << 20 {
+		turns = append(turns, span{off, min(off+4<<20, n)})
 	}
-	defer m.end()
-	r, err = b.child(job{Op: "ranges", Path: m.path("release", shard), Map: true, Ranges: b.tensors(release, n)})
+	for _, x := range []struct {
+		name string
+		job  job
+	}{
+		{"mmap", job{Map: true, Ranges: b.tensors(release, n)}},
+		{"turns", job{Threads: 4, Ranges: turns}},
+	} {
+		if m, err = b.cold(h, release, key+" "+x.name); err != nil {
+			return err
+		}
+		x.job.Op, x.job.Path = "ranges", m.path("release", shard)
+		if r, err = b.child(x.job); err != nil {
+			return err
+		}
+		m.end()
+		b.add(key+" "+x.name, r.rate()/gb)
+	}
+	return nil
+}
+
+// demand touches random pages of the second half of a shard, alone and while the first half is read.
+func demand(b *bench) error {
+	h, err := b.hub(far)
 	if err != nil {
 		return err
 	}
-	b.add(key+" mmap", r.rate()/gb)
+	m, err := b.cold(h, fp8, "demand")
+	if err != nil {
+		return err
+	}
+	defer m.end()
+	half := b.shardSpan(fp8).End / 2
+	pages := randomPages(half, 2*half, 2*b.count(16))
+	read := job{Op: "read", Path: m.path("release", shard), Size: half}
+	touch := job{Op: "ranges", Path: read.Path, Map: true, Random: true, Ranges: pages[:len(pages)/2]}
+	alone, err := b.child(touch)
+	if err != nil {
+		return err
+	}
+	touch.Ranges = pages[len(pages)/2:]
+	both, err := b.children([]job{read, touch})
+	if err != nil {
+		return err
+	}
+	if both[0].End.Before(both[1].End) {
+		return errors.New("the file was read before all pages were touched")
+	}
+	b.add("demand alone", median(alone.Parts))
+	b.add("demand busy", median(both[1].Parts))
 	return nil
+}
+
+// randomPages are different pages of [from, to).
+func randomPages(from, to int64, n int) (pages []span) {
+	for _, p := range shuffled(int((to-from)/4096), 2)[:n] {
+		off := from&^4095 + int64(p)*4096
+		pages = append(pages, span{off, off + 4096})
+	}
+	return pages
 }
 
 // tensors are the spans of the tensors of a release's shard that end before n, in the order of the header.
@@ -222,13 +278,7 @@ func randomTensors(b *bench) error {
 	if err != nil {
 		return err
 	}
-	all := b.tensors(fp8, b.shardSpan(fp8).End)
-	var some []span
-	for _, i := range shuffled(len(all), 1) {
-		if all[i].End-all[i].Start > 500e3 && len(some) < b.count(32) {
-			some = append(some, all[i])
-		}
-	}
+	some := b.some(b.count(32), 500e3, 0)
 	m, err := b.cold(h, fp8, "tensors")
 	if err != nil {
 		return err
@@ -255,11 +305,7 @@ func faults(b *bench) error {
 	if err != nil {
 		return err
 	}
-	size := b.shardSpan(fp8).End
-	var pages []span
-	for _, p := range shuffled(int(size/4096), 2)[:b.count(2000)] {
-		pages = append(pages, span{int64(p) * 4096, int64(p)*4096 + 4096})
-	}
+	pages := randomPages(0, b.shardSpan(fp8).End, b.count(2000))
 	m, err := b.cold(h, fp8, "faults")
 	if err != nil {
 		return err
@@ -277,9 +323,7 @@ func faults(b *bench) error {
 	if j.Path, err = b.floorFile(); err != nil {
 		return err
 	}
-	for i := range j.Ranges {
-		j.Ranges[i].Start %= 1 << 30
-	}
+	j.Ranges = randomPages(0, floorSize, len(pages))
 	r, err := b.child(j)
 	if err != nil {
 		return err
@@ -585,8 +629,19 @@ func budget(b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{m.path("release", shard), m.path("bf16", shard), m.path("experts", "bf16", "expert_blocks.bin")} {
-		if _, err := b.child(job{Op: "read", Path: path, Size: b.bytes(256 << 20)}); err != nil {
+	release, view, blocks := m.path("release", shard), m.path("bf16", shard), m.path("experts", "bf16", "expert_blocks.bin")
+	for _, jobs := range [][]job{
+		{{Op: "read", Path: release}, {Op: "read", Path: view}, {Op: "read", Path: blocks}},
+		{{Op: "ranges", Path: release, Map: true, Ranges: b.some(64, 500e3, 512<<20)}},
+		{{Op: "ranges", Path: release, Map: true, Random: true, Ranges: randomPages(512<<20, b.shardSpan(fp8).End, 500)}},
+		{{Op: "ranges", Path: release, Direct: true, Threads: 64, Ranges: b.some(64, 500e3, 512<<20)}, {Op: "ranges", Path: view, Threads: 64, Ranges: b.some(64, 500e3, 512<<20)}},
+	} {
+		for i := range jobs {
+			if jobs[i].Op == "read" {
+				jobs[i].Size = b.bytes(256 << 20)
+			}
+		}
+		if _, err := b.children(jobs); err != nil {
 			return err
 		}
 	}
