@@ -139,7 +139,7 @@ func TestTensors(t *testing.T) {
 			load := func(s plan.Span, past int64) {
 				end := min(header+s.End+past, p.Size)
 				for off := max(0, header+s.Start-x.ahead/2) &^ 4095; off < end; off += x.ahead {
-					if _, err := r.ReadAt(ctxb(), p, make([]byte, min(x.ahead, p.Size-off)), off); err != nil {
+					if _, err := r.ReadAt(plan.ByKernel(ctxb()), p, make([]byte, min(x.ahead, p.Size-off)), off); err != nil {
 						t.Error(err)
 					}
 				}

@@ -23,7 +23,7 @@ func operations() map[string]func(args []string) error {
 		"pread": childPread, "mmap": childMmap, "direct": childDirect, "sendfile": childSendfile, "eof": childEOF,
 		"write": childWrite, "parallel": childParallel, "stat": childStat, "list": childList, "errno": childErrno,
 		"hang": childHang, "serve": childServe, "copy": childCopy, "storm": childStorm, "fault": childFault, "hold": childHold,
-		"keep": childKeep, "head": childHead, "comeandgo": childComeAndGo, "posix": childPosix,
+		"keep": childKeep, "head": childHead, "block": childBlock, "comeandgo": childComeAndGo, "posix": childPosix,
 		"unmount": func(args []string) error { return Unmount(args[0], false) },
 	}
 }
@@ -294,6 +294,23 @@ func childHead(args []string) error {
 	}
 	defer f.Close()
 	_, err = io.CopyN(io.Discard, f, 4<<20)
+	return err
+}
+
+// childBlock reads the third MiB of a file; with "direct" past the page cache.
+func childBlock(args []string) error {
+	flags := unix.O_RDONLY
+	if args[1] == "direct" {
+		flags |= unix.O_DIRECT
+	}
+	fd, err := unix.Open(args[0], flags, 0)
+	if err != nil {
+		return err
+	}
+	n, err := unix.Pread(fd, make([]byte, 1<<20), 2<<20)
+	if err == nil && n != 1<<20 {
+		err = fmt.Errorf("%d bytes", n)
+	}
 	return err
 }
 

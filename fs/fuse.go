@@ -235,11 +235,13 @@ func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint3
 		h, mode := n.openPassable(ctx, whole, flags)
 		return h, mode | fuse.FOPEN_NOFLUSH, 0
 	}
-	return openHandle{}, fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH, 0
+	return openHandle{flags&syscall.O_DIRECT != 0}, fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH, 0
 }
 
-// openHandle is an open file that has nothing of its own: what has a handle is released.
-type openHandle struct{}
+// openHandle is an open file: what has a handle is released.
+type openHandle struct {
+	direct bool // reads are those of its reader, and not the kernel's for its page cache
+}
 
 // liveHandle is an open live file: its content when it was opened.
 type liveHandle struct{ data []byte }
@@ -259,6 +261,9 @@ func (n *node) Read(ctx context.Context, h fusefs.FileHandle, dst []byte, off in
 	defer n.door.fs.stats.replying.Add(-int64(len(dst)))
 	ctx, cancel := n.door.request(ctx)
 	defer cancel()
+	if open, ok := h.(openHandle); !ok || !open.direct {
+		ctx = plan.ByKernel(ctx)
+	}
 	v, err := n.door.fs.readPlace(ctx, n.at, dst, off)
 	if err != nil {
 		return nil, errno(err)

@@ -91,7 +91,7 @@ const (
 )
 
 // testStore has files of any length made by fileByte, and the failing ones.
-type testStore struct{ waiting, dropped atomic.Int64 }
+type testStore struct{ waiting, dropped, ahead atomic.Int64 }
 
 // Drop counts what nobody is about to read.
 func (s *testStore) Drop(spans []plan.Span) {
@@ -102,7 +102,11 @@ func (s *testStore) Drop(spans []plan.Span) {
 
 func (*testStore) MaxGather() int64 { return 64 << 20 }
 
-func (s *testStore) Gather(ctx context.Context, reads []plan.Read, _ []plan.Span) error {
+// Gather remembers the furthest offset that was asked for ahead.
+func (s *testStore) Gather(ctx context.Context, reads []plan.Read, ahead []plan.Span) error {
+	for _, x := range ahead {
+		s.ahead.Store(max(s.ahead.Load(), x.End))
+	}
 	for _, r := range reads {
 		switch r.Span.File {
 		case fileTemporary:

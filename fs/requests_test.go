@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"weightfs/fs/plan"
 )
 
 // TestRequests: replies fit what they may take, and small budgets still have a few in flight.
@@ -55,5 +57,30 @@ func TestCloseGivesUp(t *testing.T) {
 	}
 	if err := m.Unmount(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestBlockAlone: of a block among others an O_DIRECT reader makes nothing else be asked for, and one through the page cache no more than the kernel reads
+// ahead.
+func TestBlockAlone(t *testing.T) {
+	needFUSE(t)
+	const mib = 1 << 20
+	for how, most := range map[string]int64{"direct": 3 * mib, "": 4 * mib} {
+		tree := testTree("")
+		store := tree.Reader.Store.(*testStore)
+		tree.Root = plan.NewStatic(plan.File("experts.bin", plan.New(plan.Repeat{Name: "expert", N: 8, Stride: mib, At: func(i int64) *plan.Plan {
+			return plan.NewBlock(plan.Copy{Span: plan.Span{File: 3, Start: i * mib, End: (i + 1) * mib}})
+		}})))
+		m, err := newFS(t, testConfig(tree)).Mount(t.TempDir(), MountOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		child(t, "block", filepath.Join(m.Dir(), "experts.bin"), how)
+		if n := store.ahead.Load(); n < 3*mib || n > most || how == "" && n == 3*mib {
+			t.Errorf("%q: asked for up to %d", how, n)
+		}
+		if err := m.Unmount(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func TestParts(t *testing.T) {
 		store := &asked{}
 		r := NewReader(store, 0)
 		for _, at := range x.reads {
-			if _, err := r.ReadAt(context.Background(), p, make([]byte, at[1]), at[0]); err != nil {
+			if _, err := r.ReadAt(ByKernel(context.Background()), p, make([]byte, at[1]), at[0]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -50,6 +50,22 @@ func TestParts(t *testing.T) {
 				t.Errorf("%s: asked for %v, not %v", x.name, store.ahead, x.want)
 			}
 		}
+	}
+}
+
+// TestExactParts: who reads without a kernel's page cache asks for the parts that are read, and no more.
+func TestExactParts(t *testing.T) {
+	p := New(Copy{Span{0, 0, 80_000_000}})
+	p.SetParts(tensors)
+	store := &asked{}
+	r := NewReader(store, 0)
+	for _, off := range []int64{8_050_000, 8_101_000} {
+		if _, err := r.ReadAt(context.Background(), p, make([]byte, 4096), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(store.ahead) != 2 || store.ahead[0].End != 8_101_000 || store.ahead[1] != (Span{0, 8_101_000, 9_001_000}) {
+		t.Errorf("asked for %v", store.ahead)
 	}
 }
 
@@ -76,7 +92,7 @@ func TestPartsAreGivenUp(t *testing.T) {
 	}
 	store.ahead = nil
 	read(2000*size+5000, 4096)
-	if len(store.ahead) != 1 || store.ahead[0].Len() != size+unitCell {
+	if len(store.ahead) != 1 || store.ahead[0].Len() != size {
 		t.Errorf("after somebody read on: %v", store.ahead)
 	}
 }

@@ -63,6 +63,7 @@ const (
 type stream struct {
 	plan    weak.Pointer[Plan]
 	from    int64  // where it began
+	inside  bool   // that is not the beginning of a file that is read as a whole
 	next    int64  // end of the furthest read
 	unit    int64  // end of the furthest unit touched
 	asked   int64  // what lies before this offset was asked for
@@ -74,42 +75,64 @@ type stream struct {
 	into    *stream // that it has become part of
 }
 
-// begin records a read of [off, off+n) and appends to ask the units to ask for now: those that the read touches first, then those that its
+// access is a read of [off, end). A kernel's has bytes that nobody asked for, around a page that was touched and ahead of reads.
+type access struct {
+	off, end int64
+	kernel   bool
+}
+
+func (a access) len() int64 { return a.end - a.off }
+
+// middle is a byte that was touched, of those from pos on. Kernels read around a page fault: it is at the end of the page in the middle, since what
+// was touched may be anywhere in its page.
+func (a access) middle(pos int64) int64 {
+	if !a.kernel {
+		return pos
+	}
+	return min(a.end-1, (pos+a.end)/2|(4096-1))
+}
+
+// holds says that the unit [start, stop) was touched, and is not only there because a kernel has read around what was.
+func (a access) holds(start, stop int64) bool {
+	mid := a.middle(a.off)
+	return !a.kernel || start <= mid && mid < stop
+}
+
+// begin records a read and appends to ask the units to ask for now: those that the read touches first, then those that its
 // stream will need next. The read ends with end.
-func (g *progress) begin(p *Plan, off, n int64, ask []Unit) ([]Unit, *stream) {
+func (g *progress) begin(p *Plan, a access, ask []Unit) ([]Unit, *stream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := weak.Make(p)
-	s, going := g.stream(p, key, off, n)
+	s, going := g.stream(p, key, a)
 	s.reading++
 	g.idle(p, key, leftFor)
-	end := off + n
-	going = going || off == 0
-	for pos, first := off, !going; pos < end; {
+	going = going || !s.inside
+	for pos, first := a.off, !going; pos < a.end; {
 		start, stop, whole := p.Unit(pos)
 		switch {
-		case !whole && s.part(p, middle(pos, end), going):
-			ask = g.part(p, key, s, middle(pos, end), ask)
+		case !whole && s.part(p, a.middle(pos), going):
+			ask = g.part(p, key, s, a, a.middle(pos), ask)
 		case going && !whole && s.short(pos, start, stop):
-			if end-s.from >= unitSmall {
+			if a.end-s.from >= unitSmall {
 				p.lone.Store(0)
 			}
-			ask = s.double(stop, end, ask)
-		case whole && first && !holds(start, stop, off, end):
-		case whole && !first && p.copied(pos) && s.edge(start, stop, off, end):
-		case whole && s.before(start) && stop-start > end-s.from:
-			ask = s.double(stop, end, ask)
+			ask = s.double(stop, a.end, ask)
+		case whole && first && !a.holds(start, stop):
+		case whole && !first && p.copied(pos) && s.edge(start, stop, a):
+		case whole && s.before(start, a) && stop-start > a.end-s.from:
+			ask = s.double(stop, a.end, ask)
 		case going && s.borders >= streamBorders:
 			ask, _ = g.bundle(p, key, pos, ask)
 		case (whole || going) && !g.bundled(p, key, pos) && g.ask(unitKey{key, start, askUnit}, stop-start):
-			ask = append(ask, Unit{start, stop, whole})
+			ask = append(ask, Unit{start, p.beyond(stop, a), whole})
 		}
-		s.pass(p, start, n)
+		s.pass(p, start, a)
 		s.unit = max(s.unit, stop)
 		pos, going = stop, true
 	}
-	s.next = max(s.next, end)
-	g.join(s, off)
+	s.next = max(s.next, a.end)
+	g.join(s, a.off)
 	return g.next(p, key, s, ask), s
 }
 
@@ -137,24 +160,33 @@ func (g *progress) join(s *stream, off int64) {
 // window is how far a stream asks ahead.
 func (s *stream) window() int64 { return min(maxWindow, aheadTimes*(s.next-s.from)) }
 
-// pass counts the units that a stream has left, until they are enough, when a read of n bytes is in the unit that begins at start. What kernels read
-// ahead is no progress of a reader: in streams that began within the file the last two reads do not count.
-func (s *stream) pass(p *Plan, start, n int64) {
-	if s.from > 0 {
-		start = min(start, s.next-2*n)
+// beyond is how far to fetch when a block is touched: a kernel's last read of it has as much of the next one as fills the read, and its reader would wait
+// for that.
+func (p *Plan) beyond(stop int64, a access) int64 {
+	if !a.kernel || stop == p.Size || !p.copied(stop-1) {
+		return stop
+	}
+	return min(stop+a.len(), p.Size)
+}
+
+// pass counts the units that a stream has left, until they are enough, when a read is in the unit that begins at start. What kernels read
+// ahead is no progress of a reader: in streams that began inside the file their last two reads do not count.
+func (s *stream) pass(p *Plan, start int64, a access) {
+	if s.inside && a.kernel {
+		start = min(start, s.next-2*a.len())
 	}
 	for s.borders < streamBorders && s.home <= start && s.home < p.Size {
 		from, to, _ := p.Unit(s.home)
-		if s.from == 0 || !p.copied(from) || from-s.from >= to-from {
+		if !s.inside || !p.copied(from) || from-s.from >= to-from {
 			s.borders++
 		}
 		s.home = to
 	}
 }
 
-// before says that a stream that began within the file may have come to the unit at start only because kernels read ahead.
-func (s *stream) before(start int64) bool {
-	return s.from > 0 && s.borders < streamBorders && start >= s.home
+// before says that a stream that began inside the file may have come to the unit at start only because kernels read ahead.
+func (s *stream) before(start int64, a access) bool {
+	return s.inside && a.kernel && s.borders < streamBorders && start >= s.home
 }
 
 // end records that a read has ended.
@@ -190,27 +222,18 @@ func (s *stream) short(off, start, stop int64) bool {
 	return s.from > start || s.from > 0 && off-s.from < stop-start
 }
 
-// holds says that the middle of a read is in the unit [start, stop): what else kernels read around it is no reason to fetch a unit.
-func holds(start, stop, off, end int64) bool {
-	mid := middle(off, end)
-	return start <= mid && mid < stop
-}
-
-// edge says that a read of a stream that began within the file may touch the unit [start, stop) only because kernels read around what was touched, and
+// edge says that a read of a stream that began inside the file may touch the unit [start, stop) only because kernels read around what was touched, and
 // as much again ahead of it: its middle is elsewhere, or it is one of the stream's first two in a unit that the stream did not begin in. It matters for
 // blocks of experts, which are read one by one; tensors are mostly read on from, if as far only as was read before.
-func (s *stream) edge(start, stop, off, end int64) bool {
-	return s.from > 0 && (!holds(start, stop, off, end) || s.from < start && off < start+2*(end-off))
+func (s *stream) edge(start, stop int64, a access) bool {
+	return s.inside && a.kernel && (!a.holds(start, stop) || s.from < start && a.off < start+2*a.len())
 }
 
-// middle is the end of the page in the middle of a read. Kernels read around a page fault; what was touched may be anywhere in its page.
-func middle(off, end int64) int64 { return min(end-1, (off+end)/2|(4096-1)) }
-
-// part asks for the part that a stream has touched, and one cell more, since kernels read a little further. The second read in a part
+// part asks for the part that a stream has touched, and for a kernel one cell more, since that reads a little further. The second read in a part
 // says that touching one is reason to fetch it.
-func (g *progress) part(p *Plan, key weak.Pointer[Plan], s *stream, off int64, ask []Unit) []Unit {
+func (g *progress) part(p *Plan, key weak.Pointer[Plan], s *stream, a access, off int64, ask []Unit) []Unit {
 	start, end, _ := p.part(off)
-	if s.from < start-unitCell && off < start+2*unitCell {
+	if a.kernel && s.from < start-unitCell && off < start+2*unitCell {
 		return ask // the kernel's read-ahead may go that far, no reader
 	}
 	if !g.ask(unitKey{key, start, askPart}, end-start) {
@@ -220,7 +243,9 @@ func (g *progress) part(p *Plan, key weak.Pointer[Plan], s *stream, off int64, a
 		return ask
 	}
 	p.lone.Add(end - start)
-	end = min(end+unitCell, p.Size)
+	if a.kernel {
+		end = min(end+unitCell, p.Size)
+	}
 	s.asked = max(s.asked, end)
 	return append(ask, Unit{Start: start, End: end})
 }
@@ -278,13 +303,13 @@ func bundleKey(p *Plan, key weak.Pointer[Plan], off int64) (unitKey, int64) {
 }
 
 // stream finds the stream that the read belongs to, the nearest if there are several, or begins one in place of the least recently used.
-func (g *progress) stream(p *Plan, key weak.Pointer[Plan], off, n int64) (s *stream, going bool) {
+func (g *progress) stream(p *Plan, key weak.Pointer[Plan], a access) (s *stream, going bool) {
 	g.tick++
 	best, oldest := -1, -1
-	slack := max(minSlack, 2*n)
+	slack := max(minSlack, 2*a.len())
 	for i := range g.streams {
 		s := g.streams[i]
-		if d := abs(off - s.next); s.plan == key && d <= slack && (best < 0 || d < abs(off-g.streams[best].next)) {
+		if d := abs(a.off - s.next); s.plan == key && d <= slack && (best < 0 || d < abs(a.off-g.streams[best].next)) {
 			best = i
 		}
 		if oldest < 0 || s.used < g.streams[oldest].used {
@@ -293,13 +318,13 @@ func (g *progress) stream(p *Plan, key weak.Pointer[Plan], off, n int64) (s *str
 	}
 	if best >= 0 {
 		s = g.streams[best]
-		s.used, s.from = g.tick, min(s.from, off)
+		s.used, s.from = g.tick, min(s.from, a.off)
 		return s, true
 	}
-	s = &stream{plan: key, from: off, next: off + n, used: g.tick}
-	touched := off
-	if off > 0 {
-		touched = middle(off, off+n)
+	s = &stream{plan: key, from: a.off, next: a.end, used: g.tick, inside: a.off > 0 || p.copied(0)}
+	touched := a.off
+	if s.inside {
+		touched = a.middle(a.off)
 	}
 	_, s.home, _ = p.Unit(touched)
 	if len(g.streams) < maxStreams {

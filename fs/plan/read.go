@@ -37,6 +37,12 @@ func (r *Reader) Kept() int64 {
 	return r.kept.size
 }
 
+type kernelKey struct{}
+
+// ByKernel is a context for reads that a kernel sends for its page cache: they have bytes around and ahead of what somebody reads. Others ask for what they
+// need.
+func ByKernel(ctx context.Context) context.Context { return context.WithValue(ctx, kernelKey{}, true) }
+
 // maxStep is the largest part of a request that is resolved and gathered at once.
 const maxStep = 16 << 20
 
@@ -94,7 +100,8 @@ func (r *Reader) read(ctx context.Context, p *Plan, dst []byte, off int64, gathe
 // read's own gather names them, and its cells come first. It fails nobody's read.
 func (r *Reader) askAhead(ctx context.Context, p *Plan, off, n int64) ([]Span, *stream) {
 	var buf [4]Unit
-	units, stream := r.seen.begin(p, off, n, buf[:0])
+	_, kernel := ctx.Value(kernelKey{}).(bool)
+	units, stream := r.seen.begin(p, access{off, off + n, kernel}, buf[:0])
 	if len(units) == 1 {
 		return p.ahead(units[0].Start, units[0].End-units[0].Start), stream
 	}

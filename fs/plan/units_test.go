@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,9 +120,9 @@ func TestStopsEarly(t *testing.T) {
 	}
 }
 
-// note is a read that takes no time.
+// note is a kernel's read that takes no time.
 func (g *progress) note(p *Plan, off, n int64, ask []Unit) []Unit {
-	ask, s := g.begin(p, off, n, ask)
+	ask, s := g.begin(p, access{off, off + n, true}, ask)
 	g.end(s)
 	return ask
 }
@@ -161,7 +162,7 @@ func TestStreamsAreGivenUp(t *testing.T) {
 			now = now.Add(leftFor - 1)
 			read()
 		}
-		_, waiting := g.begin(x.p, pos, 128*kib, nil)
+		_, waiting := g.begin(x.p, access{pos, pos + 128*kib, true}, nil)
 		now = now.Add(time.Minute)
 		jump()
 		g.end(waiting)
@@ -205,7 +206,7 @@ func TestStreamsAreGivenUp(t *testing.T) {
 				t.Errorf("%s: asked for %v again of %v", x.name, s, at)
 			}
 		}
-		_, waiting = g.begin(x.p, pos, 128*kib, nil)
+		_, waiting = g.begin(x.p, access{pos, pos + 128*kib, true}, nil)
 		g.leave(x.p)
 		if len(dropped) != 1 {
 			t.Errorf("%s: what is being read is given up: %v", x.name, dropped[1:])
@@ -258,7 +259,8 @@ func TestFollowersAskAgain(t *testing.T) {
 	}
 }
 
-// TestReadAroundIsNoTouch: one block read by offset, with what kernels read around and ahead of it, asks for that block alone; who reads on asks for the next.
+// TestReadAroundIsNoTouch: one block read by offset, with what kernels read around and ahead of it, asks for that block alone, and what fills the kernel's
+// last read of it; who reads on asks for the next.
 func TestReadAroundIsNoTouch(t *testing.T) {
 	n := 9 * mib
 	p := New(Repeat{Name: "r", N: 1000, Stride: n, At: expertPlan})
@@ -272,12 +274,35 @@ func TestReadAroundIsNoTouch(t *testing.T) {
 		}
 		base := 500 * n
 		read(base-ahead/2+4096, base+n+ahead) // around its first page, and ahead of its last
-		if len(asked) != 1 || asked[0].Start != base || asked[0].End != base+n {
+		if len(asked) != 1 || asked[0].Start != base || asked[0].End != base+n+ahead {
 			t.Errorf("read-ahead %d: one block read asks for %v", ahead, asked)
 		}
 		read(base+n+ahead, base+3*n)
 		if len(asked) < 3 || asked[1].Start != base+n || asked[len(asked)-1].End < base+10*n {
 			t.Errorf("read-ahead %d: three blocks read ask for %v", ahead, asked)
 		}
+	}
+}
+
+// TestExactReads: without a kernel's page cache every byte that is read was wanted: a block is asked for when its first byte is read, and nothing beyond it.
+func TestExactReads(t *testing.T) {
+	n := 9 * mib
+	p := New(Repeat{Name: "r", N: 1000, Stride: n, At: expertPlan})
+	var g progress
+	var asked []Unit
+	read := func(off, end int64) {
+		var s *stream
+		asked, s = g.begin(p, access{off: off, end: end}, asked)
+		g.end(s)
+	}
+	for _, block := range []int64{0, 500} {
+		for off := block * n; off < (block+1)*n; off += mib {
+			read(off, off+mib)
+		}
+	}
+	read(501*n, 501*n+4096)
+	want := []Unit{{0, n, true}, {500 * n, 501 * n, true}, {501 * n, 502 * n, true}}
+	if !slices.Equal(asked, want) {
+		t.Errorf("asked for %v, not %v", asked, want)
 	}
 }

@@ -24,12 +24,13 @@ func expertReads() []struct {
 
 // expertPlace is where experts are read: the key of its samples, and what to read of expert i.
 type expertPlace struct {
-	key string
-	job func(m *mount, i int) (job, error)
+	key  string
+	open bool // the file goes on behind the expert
+	job  func(m *mount, i int) (job, error)
 }
 
 func expertPlaces() []expertPlace {
-	return []expertPlace{{"", blockFile}, {"by offset ", blockAtOffset}}
+	return []expertPlace{{"", false, blockFile}, {"by offset ", true, blockAtOffset}}
 }
 
 // expert says which expert of a release is number i: every third, so that neighbours do not help each other, of both layers in turn.
@@ -91,7 +92,8 @@ func (b *bench) expertsAt(h *hub, release string, at expertPlace) error {
 	}
 	defer m.end()
 	key := "experts " + release + " " + at.key
-	var extra, times float64 // requests that explain does not tell of; bytes of the block's
+	var times float64           // bytes of the block's
+	extra := map[bool]float64{} // requests that explain does not tell of, by whether a kernel reads ahead of the reader beyond the block
 	n, next := b.count(4), 0
 	for _, way := range expertReads() {
 		var parts []float64
@@ -115,13 +117,16 @@ func (b *bench) expertsAt(h *hub, release string, at expertPlace) error {
 			if err != nil {
 				return err
 			}
-			extra += max(0, requests-float64(len(e.Requests)))
+			extra[at.open && !way.job.Direct] += max(0, requests-float64(len(e.Requests)))
 			times += fetched / float64(e.Size)
 			parts = append(parts, r.Parts...)
 		}
 		b.add(key+way.name, median(parts))
 	}
-	b.add(key+"requests", extra)
+	b.add(key+"requests", extra[false])
+	if at.open {
+		b.add(key+"requests of the kernel's", extra[true]/float64(2*n)) // of pread and mmap
+	}
 	b.add(key+"fetched", times/float64(next))
 	return nil
 }

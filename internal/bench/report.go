@@ -122,9 +122,9 @@ func shapeWants() (out []want) {
 func expertWants() (out []want) {
 	for _, r := range []struct{ name, text string }{{fp8, "2.75 MB, FP8"}, {mxfp4, "17.5 MB, MXFP4"}} {
 		for _, at := range expertPlaces() {
-			key, text := "experts "+r.name+" "+at.key, r.text
-			if at.key != "" {
-				text += ", in expert_blocks.bin"
+			key, text, exact := "experts "+r.name+" "+at.key, r.text, ""
+			if at.open {
+				text, exact = text+", in expert_blocks.bin", ", O_DIRECT"
 			}
 			for _, way := range expertReads() {
 				out = append(out, want{text: text + ", " + way.name, num: key + way.name, unit: "s", with: "range client, same spans", den: "experts " + r.name + " client", atMost: 1.3})
@@ -133,7 +133,11 @@ func expertWants() (out []want) {
 			if r.name == mxfp4 {
 				fetched.atMost = 1.05
 			}
-			out = append(out, want{text: text + ": requests beyond explain's", num: key + "requests", exactly: true}, fetched)
+			out = append(out, want{text: text + exact + ": requests beyond explain's", num: key + "requests", exactly: true})
+			if at.open {
+				out = append(out, want{text: text + ": requests of the kernel's read-ahead, an expert", num: key + "requests of the kernel's"})
+			}
+			out = append(out, fetched)
 		}
 	}
 	return out
