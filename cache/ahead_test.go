@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weightfs/fs/plan"
+	"weightfs/sources"
 )
 
 // TestWantedAhead: a run that waits to be fetched ahead starts at once when a reader wants it, on the connection that is left free for that.
@@ -70,6 +71,37 @@ func TestPostponedElsewhere(t *testing.T) {
 			synctest.Wait()
 		}
 		wantRequests(t, src, request{"b", 0, 2 * mib}, request{"b", 2 * mib, 4 * mib}, request{"b", 4 * mib, 6 * mib})
+	})
+}
+
+// TestTurnThatNeverComes: what waits for its turn behind readers of the host, until its deadline, is no failure of who reads it then; and who wants it while
+// it waits has a whole deadline from then on.
+func TestTurnThatNeverComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib, deadline = 1 << 20, 20 * time.Second
+		src := newFake(fakeFile{path: "a", size: 64 * mib})
+		var noTurn sync.Map // what waited until its context ended
+		src.gate = func(ctx context.Context, _ string, off, _ int64) {
+			turn := map[int64]time.Duration{0: time.Hour, 8 * mib: deadline * 3 / 2}[off]
+			select {
+			case <-time.After(turn):
+			case <-ctx.Done():
+				noTurn.Store(off, true)
+			}
+		}
+		src.fault = func(_ string, off, n int64) (int64, error) {
+			if _, ok := noTurn.Load(off); ok {
+				return 0, sources.ErrNoTurn
+			}
+			return n, nil
+		}
+		f := newCache(t, Options{Deadline: deadline, Bad: time.Hour}).Release(src, src.listing())
+		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 16*mib)}))
+		time.Sleep(deadline * 9 / 10)
+		must(t, readBack(ctxb(), f, src, 0, 8*mib, 8*mib+1))
+		time.Sleep(deadline)
+		src.gate, src.fault = nil, nil
+		must(t, readBack(ctxb(), f, src, 0, 0, 1))
 	})
 }
 

@@ -25,6 +25,7 @@ type run struct {
 	wanted bool          // has a cell that a reader waits for
 	demand chan struct{} // closed when wanted is set
 	shared bool          // was asked for ahead more than once: who gives it up is not alone
+	bound  *bound        // while it is under way
 }
 
 // want says that a reader waits for the run. memory.mu is held, and the caller counts as work of the cache.
@@ -34,6 +35,9 @@ func (r *run) want() {
 	}
 	r.wanted = true
 	close(r.demand)
+	if r.bound != nil {
+		r.bound.progress() // what it waited for its turn was nobody's time
+	}
 	r.of.dispatch()
 }
 
@@ -159,6 +163,9 @@ func (q *runs) finish() {
 func (r *run) fetch(c *Cache) {
 	ctx, b := c.bound(sources.Ahead(r.ctx, r.demand))
 	defer b.stop()
+	c.mem.mu.Lock()
+	r.bound = b
+	c.mem.mu.Unlock()
 	w := &writer{cache: c, cells: r.cells}
 	tries := 0
 	for w.next < len(r.cells) {
@@ -213,11 +220,11 @@ func (r *run) short(x *cell, n int, err error) error {
 	return err
 }
 
-// fail ends cells that did not arrive.
+// fail ends cells that did not arrive. That their turn did not come is forgotten: whoever reads them has a turn at once.
 func (r *run) fail(c *Cache, cells []*cell, err error) {
 	c.stats.failed.Add(int64(len(cells)))
 	level := slog.LevelWarn
-	if errors.Is(err, sources.ErrOffline) {
+	if errors.Is(err, sources.ErrOffline) || errors.Is(err, sources.ErrNoTurn) {
 		level = slog.LevelDebug // a matter for who reads it, and what is fetched ahead is read by nobody
 	}
 	c.opt.Log.Log(r.ctx, level, "fetch failed", "path", r.file.entry.Path, "cells", len(cells), "err", err)
@@ -227,7 +234,7 @@ func (r *run) fail(c *Cache, cells []*cell, err error) {
 	ct := cells[0].content
 	if errors.Is(err, sources.ErrChanged) {
 		ct.err = err
-	} else if !errors.Is(err, ErrClosed) {
+	} else if !errors.Is(err, ErrClosed) && !errors.Is(err, sources.ErrNoTurn) {
 		ct.remember(cells, err, now, now.Add(c.opt.Bad))
 	}
 	for _, x := range cells {

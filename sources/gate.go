@@ -2,6 +2,7 @@ package sources
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -43,7 +44,8 @@ type waiter struct {
 
 type aheadKey struct{}
 
-// Ahead is a context for what is fetched ahead of readers: its requests wait for those of readers, until wanted is closed.
+// Ahead is a context for what is fetched ahead of readers: its requests wait for those of readers, until wanted is closed. If it ends before, they fail with
+// [ErrNoTurn].
 func Ahead(ctx context.Context, wanted <-chan struct{}) context.Context {
 	return context.WithValue(ctx, aheadKey{}, wanted)
 }
@@ -93,14 +95,16 @@ func (g *gate) slot(ctx context.Context) error {
 			g.grant()
 			g.mu.Unlock()
 		case <-ctx.Done():
-			g.giveBack(w)
+			if g.giveBack(w) {
+				return fmt.Errorf("%w: %w", ErrNoTurn, context.Cause(ctx))
+			}
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// giveBack ends the wait of w, also if it has a slot by now.
-func (g *gate) giveBack(w *waiter) {
+// giveBack ends the wait of w, also if it has a slot by now, and says whether it was ahead of readers all the time.
+func (g *gate) giveBack(w *waiter) (ahead bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if i := slices.Index(g.queue, w); i >= 0 {
@@ -109,6 +113,7 @@ func (g *gate) giveBack(w *waiter) {
 		g.taken--
 	}
 	g.grant()
+	return w.ahead
 }
 
 // grant gives slots to those who wait. mu is held.

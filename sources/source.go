@@ -24,6 +24,7 @@ var (
 	ErrChanged   = errors.New("changed at the source") // the pinned file is no longer what it was (errno ESTALE)
 	ErrCorrupt   = errors.New("corrupt")               // bytes do not match their hash
 	ErrTemporary = errors.New("temporary failure")     // worth another try: 5xx, 429, reset, stall, short body
+	ErrNoTurn    = errors.New("readers were first")    // what was fetched [Ahead] had no connection until its context ended
 	// what no request may be sent for (Options.Offline)
 	ErrOffline = errors.New("not on disk, and this is offline (--offline, HF_HUB_OFFLINE): no request is sent")
 )
