@@ -157,7 +157,11 @@ func (b *bench) stream(h *hub, release, key string) error {
 		return err
 	}
 	b.add(key+" client", c.rate()/gb)
+	return b.streamInParts(h, release, key, n)
+}
 
+// streamInParts takes the first n bytes of a cold shard in parts: tensor by tensor of a mapping, and by threads that take turns.
+func (b *bench) streamInParts(h *hub, release, key string, n int64) error {
 	var turns []span
 	for off := int64(0); off < n; off += 4 << 20 {
 		turns = append(turns, span{off, min(off+4<<20, n)})
@@ -169,11 +173,13 @@ func (b *bench) stream(h *hub, release, key string) error {
 		{"mmap", job{Map: true, Ranges: b.tensors(release, n)}},
 		{"turns", job{Threads: 4, Ranges: turns}},
 	} {
-		if m, err = b.cold(h, release, key+" "+x.name); err != nil {
+		m, err := b.cold(h, release, key+" "+x.name)
+		if err != nil {
 			return err
 		}
 		x.job.Op, x.job.Path = "ranges", m.path("release", shard)
-		if r, err = b.child(x.job); err != nil {
+		r, err := b.child(x.job)
+		if err != nil {
 			return err
 		}
 		m.end()
@@ -625,28 +631,36 @@ func budget(b *bench) error {
 	if err != nil {
 		return err
 	}
+	return errors.Join(b.everything(h), b.streams(h))
+}
+
+// everything reads in every way on a budget of 64 MiB.
+func (b *bench) everything(h *hub) error {
 	m, err := b.mount(h, fp8, how{label: "64 MiB", memory: 64 << 20, readAhead: userReadAhead})
 	if err != nil {
 		return err
 	}
+	defer m.end()
 	release, view, blocks := m.path("release", shard), m.path("bf16", shard), m.path("experts", "bf16", "expert_blocks.bin")
+	n, half := b.bytes(256<<20), b.shardSpan(fp8).End/2
+	tensors := b.some(64, 500e3, half)
 	for _, jobs := range [][]job{
-		{{Op: "read", Path: release}, {Op: "read", Path: view}, {Op: "read", Path: blocks}},
-		{{Op: "ranges", Path: release, Map: true, Ranges: b.some(64, 500e3, 512<<20)}},
-		{{Op: "ranges", Path: release, Map: true, Random: true, Ranges: randomPages(512<<20, b.shardSpan(fp8).End, 500)}},
-		{{Op: "ranges", Path: release, Direct: true, Threads: 64, Ranges: b.some(64, 500e3, 512<<20)}, {Op: "ranges", Path: view, Threads: 64, Ranges: b.some(64, 500e3, 512<<20)}},
+		{{Op: "read", Path: release, Size: n}, {Op: "read", Path: view, Size: n}, {Op: "read", Path: blocks, Size: n}},
+		{{Op: "ranges", Path: release, Map: true, Ranges: tensors}},
+		{{Op: "ranges", Path: release, Map: true, Random: true, Ranges: randomPages(half, 2*half, 500)}},
+		{{Op: "ranges", Path: release, Direct: true, Threads: 64, Ranges: tensors}, {Op: "ranges", Path: view, Threads: 64, Ranges: tensors}},
 	} {
-		for i := range jobs {
-			if jobs[i].Op == "read" {
-				jobs[i].Size = b.bytes(256 << 20)
-			}
-		}
 		if _, err := b.children(jobs); err != nil {
 			return err
 		}
 	}
-	m.end()
-	if m, err = b.mount(h, fp8, how{label: "64 streams on 8 MiB", memory: 8 << 20, readAhead: userReadAhead}); err != nil {
+	return nil
+}
+
+// streams reads by 64 threads on a budget of 8 MiB.
+func (b *bench) streams(h *hub) error {
+	m, err := b.mount(h, fp8, how{label: "64 streams on 8 MiB", memory: 8 << 20, readAhead: userReadAhead})
+	if err != nil {
 		return err
 	}
 	defer m.end()
