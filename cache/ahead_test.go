@@ -32,8 +32,42 @@ func TestWantedAhead(t *testing.T) {
 		})
 		synctest.Wait()
 		wantRequests(t, src, request{"a", 40 * mib, 48 * mib})
+		reader.Go(func() { // the end of another one
+			if err := readBack(ctxb(), f, src, 0, 30*mib, 30*mib+1); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		wantRequests(t, src, request{"a", 30 * mib, 32 * mib})
 		close(open)
 		reader.Wait()
+		synctest.Wait()
+		wantRequests(t, src, request{"a", 16 * mib, 24 * mib}, request{"a", 24 * mib, 30 * mib}, request{"a", 32 * mib, 40 * mib}, request{"a", 48 * mib, 56 * mib}, request{"a", 56 * mib, 64 * mib})
+	})
+}
+
+// TestOneJump: a reader of a whole file who goes elsewhere and reads nothing more, with the file open, leaves little behind.
+func TestOneJump(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		src := newFake(fakeFile{path: "a", size: 1 << 30})
+		src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
+		f := newCache(t, Options{Memory: 2 << 30, Fetches: 4}).Release(src, src.listing())
+		r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, 1<<30)})
+		read := func(off int64) {
+			if _, err := r.ReadAt(ctxb(), p, make([]byte, mib), off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for off := int64(0); off < 64*mib; off += mib {
+			read(off)
+		}
+		src.take()
+		read(700 * mib)
+		time.Sleep(time.Minute)
+		if n := len(src.take()); n > 2 {
+			t.Errorf("%d requests after the jump", n)
+		}
 	})
 }
 
@@ -105,42 +139,131 @@ func TestTurnThatNeverComes(t *testing.T) {
 	})
 }
 
-// TestTurns: readers of one file who take turns have as much fetched ahead as one who reads it all, with few requests more, also if some are held up.
+// TestTurns: readers of one file who take turns have as much fetched ahead as one who reads it all, with few requests more, also if some are held up, from
+// the beginning and from inside the file, with and without a kernel between.
 func TestTurns(t *testing.T) {
 	const mib, size = 1 << 20, 512 << 20
-	seconds := map[int64]float64{}
-	for _, readers := range []int64{1, 2, 4, 8} {
-		for _, step := range []int64{mib, 4 * mib, 16 * mib} {
-			synctest.Test(t, func(t *testing.T) {
-				src := newFake(fakeFile{path: "a", size: size})
-				src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
-				f := newCache(t, Options{Memory: 2 << 30}).Release(src, src.listing())
-				r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, size)})
-				var all sync.WaitGroup
-				start := time.Now()
-				for k := range readers {
-					all.Go(func() {
-						buf := make([]byte, mib/8)
-						for at := k * step; at < size; at += readers * step {
-							time.Sleep(time.Duration(at / step % 3 * int64(time.Millisecond)))
-							for off := at; off < at+step; off += mib / 8 {
-								if _, err := r.ReadAt(ctxb(), p, buf, off); err != nil {
-									t.Error(err)
-								}
-							}
+	for _, from := range []int64{0, 200*mib + 12288} {
+		for _, ctx := range []context.Context{ctxb(), plan.ByKernel(ctxb())} {
+			for _, step := range []int64{mib, 4 * mib, 16 * mib} {
+				var alone float64
+				for _, readers := range []int64{1, 4, 8} {
+					took, requests := turns(t, ctx, from, size, step, readers)
+					if readers == 1 {
+						alone = took
+					}
+					if took > 1.2*alone || requests > 180 {
+						t.Errorf("from %d MiB, %d readers, %d MiB each: %.2f s and %d requests, one takes %.2f s", from/mib, readers, step/mib, took, requests, alone)
+					}
+				}
+			}
+		}
+	}
+}
+
+// turns lets readers take turns in a file, and says how many seconds and requests that takes.
+func turns(t *testing.T, ctx context.Context, from, size, step, readers int64) (took float64, requests int) {
+	const read = 128 << 10
+	synctest.Test(t, func(t *testing.T) {
+		src := newFake(fakeFile{path: "a", size: size})
+		src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
+		f := newCache(t, Options{Memory: 2 << 30}).Release(src, src.listing())
+		r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, size)})
+		var all sync.WaitGroup
+		start := time.Now()
+		for k := range readers {
+			all.Go(func() {
+				buf := make([]byte, read)
+				for at := from + k*step; at < size; at += readers * step {
+					time.Sleep(time.Duration(at / step % 3 * int64(time.Millisecond)))
+					for off := at; off < min(at+step, size); off += read {
+						if _, err := r.ReadAt(ctx, p, buf[:min(read, size-off)], off); err != nil {
+							t.Error(err)
 						}
-					})
-				}
-				all.Wait()
-				took := time.Since(start).Seconds()
-				if readers == 1 {
-					seconds[step] = took
-				}
-				if n := len(src.requests); took > 1.05*seconds[step] || n > 160 {
-					t.Errorf("%d readers, %d MiB each: %.2f s and %d requests, one takes %.2f s", readers, step/mib, took, n, seconds[step])
+					}
 				}
 			})
 		}
+		all.Wait()
+		took, requests = time.Since(start).Seconds(), len(src.requests)
+	})
+	return took, requests
+}
+
+// TestStale: what waited long for a connection is not stale when it comes.
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		src := newFake(fakeFile{path: "a", size: 16 * mib}, fakeFile{path: "b", size: 16 * mib})
+		open := make(chan struct{})
+		src.gate = func(context.Context, string, int64, int64) { <-open }
+		f := newCache(t, Options{Memory: 64 * mib}).Release(src, src.listing())
+		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 16*mib)}))
+		time.Sleep(stale + time.Second)
+		close(open)
+		synctest.Wait()
+		must(t, f.Gather(ctxb(), nil, []plan.Span{span(1, 0, 16*mib)}))
+		synctest.Wait()
+		src.take()
+		must(t, readBack(ctxb(), f, src, 0, 0, 16*mib))
+		wantRequests(t, src)
+	})
+}
+
+// TestReadTwice: who reads a file again of which nothing is left has it fetched ahead again.
+func TestReadTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib, size = 1 << 20, 600 << 20
+		src := newFake(fakeFile{path: "a", size: size})
+		src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
+		f := newCache(t, Options{Memory: 64 * mib}).Release(src, src.listing())
+		r, p := plan.NewReader(f, 0), plan.New(plan.Copy{Span: span(0, 0, size)})
+		read := func() time.Duration {
+			start, buf := time.Now(), make([]byte, mib)
+			for off := int64(0); off < size; off += mib {
+				if _, err := r.ReadAt(ctxb(), p, buf, off); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return time.Since(start)
+		}
+		first := read()
+		time.Sleep(time.Minute)
+		if second := read(); second > first*5/4 {
+			t.Errorf("%v, then %v", first, second)
+		}
+	})
+}
+
+// TestExperts: of experts here and there in a file of blocks, read by their offset through a kernel that reads 1 MiB ahead, not many others are fetched.
+func TestExperts(t *testing.T) {
+	const mib, n, blocks = 1 << 20, 2816 << 10, 512
+	for _, threads := range []int{1, 8} {
+		synctest.Test(t, func(t *testing.T) {
+			src := newFake(fakeFile{path: "a", size: n * blocks})
+			src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
+			f := newCache(t, Options{Memory: 2 << 30}).Release(src, src.listing())
+			r, p := plan.NewReader(f, 0), plan.New(plan.Repeat{Name: "e", N: blocks, Stride: n, At: func(i int64) *plan.Plan {
+				return plan.NewBlock(plan.Copy{Span: span(0, i*n, (i+1)*n)})
+			}})
+			order := rand.New(rand.NewPCG(1, 2)).Perm(blocks)[:64]
+			parallel(threads, len(order), func(i int) {
+				at := int64(order[i]) * n
+				for off := at; off < min(at+n+mib, p.Size); off += mib { // and one more, that the kernel reads ahead
+					if _, err := r.ReadAt(plan.ByKernel(ctxb()), p, make([]byte, min(mib, p.Size-off)), off); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			time.Sleep(time.Minute)
+			fetched := int64(0)
+			for _, q := range src.take() {
+				fetched += q.end - q.start
+			}
+			if times := float64(fetched) / float64(64*n); times > 2.5 {
+				t.Errorf("%d threads: %.2f times the experts' bytes are fetched", threads, times)
+			}
+		})
 	}
 }
 

@@ -48,7 +48,8 @@ type Options struct {
 	// Deadline is how long a fetch goes without one more cell before it fails, 60 s by default. Bad is how long the cells of a
 	// failed fetch answer with its error at once, 3 s by default.
 	Deadline, Bad time.Duration
-	// Fetches is the most requests in flight for one source, 16 by default. What nobody waits for leaves room for one more.
+	// Fetches is the most requests in flight for one source that a reader waits for, 16 by default. Of others none starts while less than two of as many
+	// are free; sources limit connections themselves.
 	Fetches int
 	// Now is the clock that ages what is remembered, time.Now by default.
 	Now func() time.Time

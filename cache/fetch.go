@@ -25,18 +25,31 @@ type run struct {
 	wanted bool          // has a cell that a reader waits for
 	demand chan struct{} // closed when wanted is set
 	shared bool          // was asked for ahead more than once: who gives it up is not alone
-	bound  *bound        // while it is under way
+	active bool          // is under way
+	bound  *bound        // of its fetch
 }
 
-// want says that a reader waits for the run. memory.mu is held, and the caller counts as work of the cache.
-func (r *run) want() {
+// want says that a reader waits for cell c of the run. A run that has not begun then begins with it; what is before goes on waiting. memory.mu is held, and
+// the caller counts as work of the cache.
+func (r *run) want(c *cell) {
 	if r.wanted {
 		return
+	}
+	if i, at := slices.Index(r.cells, c), slices.Index(r.of.queue, r); i > 0 && at >= 0 {
+		before := &run{file: r.file, of: r.of, ctx: r.ctx, cells: r.cells[:i:i], demand: make(chan struct{}), shared: r.shared}
+		for _, x := range before.cells {
+			x.run = before
+		}
+		r.cells = r.cells[i:]
+		r.of.queue = slices.Insert(r.of.queue, at, before)
 	}
 	r.wanted = true
 	close(r.demand)
 	if r.bound != nil {
 		r.bound.progress() // what it waited for its turn was nobody's time
+	}
+	if r.active {
+		r.of.wanted++
 	}
 	r.of.dispatch()
 }
@@ -46,6 +59,7 @@ type runs struct {
 	cache  *Cache
 	queue  []*run
 	active int
+	wanted int // those of active that a reader waits for
 }
 
 func (q *runs) init(c *Cache) { q.cache = c }
@@ -89,26 +103,27 @@ func (f *Files) newRun(ctx context.Context, claims []claim) *run {
 	return r
 }
 
-// dispatch starts runs while there is room: first those that a reader waits for, then the others, which leave room for one more.
-// memory.mu is held, and the caller counts as work of the cache.
+// dispatch starts runs while there is room: first those that a reader waits for, then the others, which leave room for one more. Those may be waiting for
+// other readers of their host, so they are no reason to hold up what is wanted here. memory.mu is held, and the caller counts as work of the cache.
 func (q *runs) dispatch() {
 	limit := q.cache.opt.Fetches
 	for len(q.queue) > 0 {
-		i, room := slices.IndexFunc(q.queue, func(r *run) bool { return r.wanted }), limit
-		if i < 0 {
-			i, room = 0, max(1, limit-1)
-		}
-		if q.active >= room {
+		i := slices.IndexFunc(q.queue, func(r *run) bool { return r.wanted })
+		if i >= 0 && q.wanted >= limit || i < 0 && q.active >= max(1, limit-1) {
 			return
 		}
+		i = max(i, 0)
 		r := q.queue[i]
 		q.queue = slices.Delete(q.queue, i, i+1)
 		q.active++
+		if r.active = true; r.wanted {
+			q.wanted++
+		}
 		q.cache.work.Add(1)
 		go func() {
 			defer q.cache.work.Done()
 			r.fetch(q.cache)
-			q.finish()
+			q.finish(r)
 		}()
 	}
 }
@@ -151,22 +166,39 @@ func (r *run) extent() extent {
 	return extent{r.file.index, first, first + int64(len(r.cells))}
 }
 
-func (q *runs) finish() {
+func (q *runs) finish(r *run) {
 	q.cache.mem.mu.Lock()
 	defer q.cache.mem.mu.Unlock()
 	q.active--
+	if r.active = false; r.wanted {
+		q.wanted--
+	}
 	q.dispatch()
 }
 
 // fetch fills the cells of the run one by one. After a passing failure it goes on at the first missing cell; each cell that arrives
 // gives it the whole deadline again. Cells that never arrive fail, and answer with the error for a while.
 func (r *run) fetch(c *Cache) {
+	w := &writer{cache: c, cells: r.cells}
+	for {
+		err := r.fetchRest(c, w)
+		if err == nil {
+			return
+		}
+		w.flush()
+		if r.fail(c, r.cells[w.next:], err) {
+			return
+		}
+	}
+}
+
+// fetchRest fills the missing cells within one deadline.
+func (r *run) fetchRest(c *Cache, w *writer) error {
 	ctx, b := c.bound(sources.Ahead(r.ctx, r.demand))
 	defer b.stop()
 	c.mem.mu.Lock()
 	r.bound = b
 	c.mem.mu.Unlock()
-	w := &writer{cache: c, cells: r.cells}
 	tries := 0
 	for w.next < len(r.cells) {
 		err := sources.Retry(ctx, func(ctx context.Context) error {
@@ -180,11 +212,10 @@ func (r *run) fetch(c *Cache) {
 			return err
 		})
 		if err != nil {
-			w.flush()
-			r.fail(c, r.cells[w.next:], b.explain(ctx, err))
-			return
+			return b.explain(ctx, err)
 		}
 	}
+	return nil
 }
 
 // stream asks for the missing cells of the run and fills them as they arrive.
@@ -220,21 +251,27 @@ func (r *run) short(x *cell, n int, err error) error {
 	return err
 }
 
-// fail ends cells that did not arrive. That their turn did not come is forgotten: whoever reads them has a turn at once.
-func (r *run) fail(c *Cache, cells []*cell, err error) {
-	c.stats.failed.Add(int64(len(cells)))
+// fail ends cells that did not arrive. That their turn did not come is forgotten: whoever reads them has a turn at once. If a reader came for them in the
+// last moment, fail does nothing and reports false.
+func (r *run) fail(c *Cache, cells []*cell, err error) bool {
+	noTurn := errors.Is(err, sources.ErrNoTurn) && !errors.Is(err, ErrClosed)
 	level := slog.LevelWarn
-	if errors.Is(err, sources.ErrOffline) || errors.Is(err, sources.ErrNoTurn) {
+	if noTurn || errors.Is(err, sources.ErrOffline) {
 		level = slog.LevelDebug // a matter for who reads it, and what is fetched ahead is read by nobody
 	}
 	c.opt.Log.Log(r.ctx, level, "fetch failed", "path", r.file.entry.Path, "cells", len(cells), "err", err)
 	now := c.opt.Now()
 	c.mem.mu.Lock()
 	defer c.mem.mu.Unlock()
+	if noTurn && r.wanted {
+		return false
+	}
+	c.stats.failed.Add(int64(len(cells)))
 	ct := cells[0].content
-	if errors.Is(err, sources.ErrChanged) {
+	switch {
+	case errors.Is(err, sources.ErrChanged):
 		ct.err = err
-	} else if !errors.Is(err, ErrClosed) && !errors.Is(err, sources.ErrNoTurn) {
+	case !noTurn && !errors.Is(err, ErrClosed):
 		ct.remember(cells, err, now, now.Add(c.opt.Bad))
 	}
 	for _, x := range cells {
@@ -242,6 +279,7 @@ func (r *run) fail(c *Cache, cells []*cell, err error) {
 		c.mem.unpin(x)
 	}
 	c.mem.grant()
+	return true
 }
 
 // writer takes the cells of a run as they arrive: readers have them at once, the disk in pieces of 2 MiB, aligned, where the run allows.

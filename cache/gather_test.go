@@ -519,8 +519,8 @@ func TestPrefetchTakesWhatIsFree(t *testing.T) {
 	})
 }
 
-// TestDemandIsFirst: what is fetched ahead leaves a connection free, and what a reader asks for starts on it at once. What readers ask for
-// besides starts before anything that still waits to be fetched ahead; no more of that starts until a connection is free again.
+// TestDemandIsFirst: what readers ask for starts at once, up to the limit, whatever is fetched ahead, and before anything that still waits for that; of which
+// no more starts until a connection is free again.
 func TestDemandIsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
@@ -548,21 +548,24 @@ func TestDemandIsFirst(t *testing.T) {
 		synctest.Wait()
 		wantRequests(t, src, request{"a", 0, 8 * mib}, request{"a", 8 * mib, 16 * mib}, request{"a", 16 * mib, 24 * mib})
 		read(60)
-		wantRequests(t, src, cell(60))
-		read(62) // all connections are taken now
+		read(62)
 		read(40) // of the last run that is to be fetched ahead, which came before
-		wantRequests(t, src)
-		end(8)
-		wantRequests(t, src, request{"a", 40 * mib, 48 * mib})
-		end(60)
-		wantRequests(t, src, cell(62))
-		end(0)
-		wantRequests(t, src)
-		end(16)
-		wantRequests(t, src, request{"a", 24 * mib, 32 * mib})
 		read(64)
-		wantRequests(t, src, cell(64))
-		for _, at := range []int64{24, 32, 40, 62, 64} {
+		wantRequests(t, src, request{"a", 40 * mib, 48 * mib}, cell(60), cell(62), cell(64))
+		read(66) // as many as there may be are wanted now
+		end(8)
+		wantRequests(t, src)
+		end(60)
+		wantRequests(t, src, cell(66))
+		for _, at := range []int64{0, 16, 62} {
+			end(at)
+		}
+		wantRequests(t, src)
+		end(64)
+		wantRequests(t, src, request{"a", 24 * mib, 32 * mib})
+		end(66)
+		wantRequests(t, src, request{"a", 32 * mib, 40 * mib})
+		for _, at := range []int64{24, 32, 40} {
 			end(at)
 		}
 		readers.Wait()
@@ -614,7 +617,7 @@ func TestDrop(t *testing.T) {
 
 		ahead(0, 64*mib)
 		var readers sync.WaitGroup
-		for _, at := range []int64{80, 24} { // the first takes the connection that is left
+		for _, at := range []int64{80, 90, 24} { // no more than two that are wanted are under way
 			readers.Go(func() {
 				if err := readBack(ctxb(), f, src, 0, at*mib, at*mib+cellSize); err != nil {
 					t.Error(err)
@@ -622,7 +625,7 @@ func TestDrop(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		wantRequests(t, src, run(0), request{"a", 80 * mib, 80*mib + cellSize})
+		wantRequests(t, src, run(0), request{"a", 80 * mib, 80*mib + cellSize}, request{"a", 90 * mib, 90*mib + cellSize})
 		ahead(40*mib, 48*mib)                                             // by another stream
 		f.Drop([]plan.Span{span(0, 0, 60*mib), span(0, 70*mib, 100*mib)}) // not all of the last run
 		f.Drop([]plan.Span{span(0, 5, 5), {File: 7, Start: 0, End: 1}})

@@ -26,7 +26,7 @@ type cell struct {
 	ready bool // buf is filled
 	err   error
 	read  bool      // some gather demanded it; else it was fetched ahead
-	since time.Time // when it was fetched ahead
+	since time.Time // when it came, if it was fetched ahead
 	run   *run      // that will fill it, nil if it is read from disk
 }
 
@@ -144,7 +144,7 @@ func (m *memory) pin(c *cell) {
 // touch notes that a gather demands a cell that it has pinned.
 func (m *memory) touch(c *cell) {
 	if c.run != nil {
-		c.run.want()
+		c.run.want(c)
 	}
 	if !c.read {
 		c.read = true
@@ -180,7 +180,6 @@ func (m *memory) claim(ct *content, index int64, demanded bool) *cell {
 	c := &cell{content: ct, index: index, slot: slot, pins: 1, read: demanded, done: make(chan struct{})}
 	c.buf = m.arena.bytes(slot, ct.cellLen(index))
 	if !demanded {
-		c.since = m.now()
 		m.ahead++
 	}
 	ct.cells.put(index, c)
@@ -238,6 +237,7 @@ func (m *memory) fill(c *cell) {
 	if c.read {
 		m.read.Add(c, struct{}{})
 	} else {
+		c.since = m.now()
 		m.unread.Add(c, struct{}{})
 	}
 	close(c.done)

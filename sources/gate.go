@@ -79,6 +79,11 @@ func (g *gate) leave() {
 // slot waits for a slot.
 func (g *gate) slot(ctx context.Context) error {
 	wanted, ahead := ctx.Value(aheadKey{}).(<-chan struct{})
+	select {
+	case <-wanted:
+		wanted, ahead = nil, false
+	default:
+	}
 	w := &waiter{granted: make(chan struct{}), ahead: ahead}
 	g.mu.Lock()
 	g.queue = append(g.queue, w)
@@ -103,17 +108,17 @@ func (g *gate) slot(ctx context.Context) error {
 	}
 }
 
-// giveBack ends the wait of w, also if it has a slot by now, and says whether it was ahead of readers all the time.
+// giveBack ends the wait of w, also if it has a slot by now, and says whether readers were before it to the end.
 func (g *gate) giveBack(w *waiter) (ahead bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	defer g.grant()
 	if i := slices.Index(g.queue, w); i >= 0 {
 		g.queue = slices.Delete(g.queue, i, i+1)
-	} else {
-		g.taken--
+		return w.ahead
 	}
-	g.grant()
-	return w.ahead
+	g.taken--
+	return false
 }
 
 // grant gives slots to those who wait. mu is held.

@@ -33,8 +33,9 @@ const leftFor = 10 * time.Millisecond
 //
 // Plans are remembered by weak pointers: nothing here keeps one alive.
 type progress struct {
-	drop func([]Span)     // of a [Dropper], else nil; called with mu held, so that what is asked for again is not dropped
-	now  func() time.Time // nil is time.Now
+	drop  func([]Span)                // of a [Dropper], else nil; called with mu held, so that what is asked for again is not dropped
+	now   func() time.Time            // nil is time.Now
+	after func(time.Duration, func()) // calls back, else nil
 
 	mu      sync.Mutex // guards everything below
 	tick    uint64
@@ -92,6 +93,11 @@ func (a access) middle(pos int64) int64 {
 	return min(a.end-1, (pos+a.end)/2|(4096-1))
 }
 
+// near says that the read belongs to a stream that has come to next: it begins where that is, or as far from it as kernels' reads are out of order.
+func (a access) near(next int64) bool {
+	return a.off-next <= max(minSlack, a.len()) && next-a.off <= max(minSlack, 2*a.len())
+}
+
 // holds says that the unit [start, stop) was touched, and is not only there because a kernel has read around what was.
 func (a access) holds(start, stop int64) bool {
 	mid := a.middle(a.off)
@@ -107,6 +113,9 @@ func (g *progress) begin(p *Plan, a access, ask []Unit) ([]Unit, *stream) {
 	s, going := g.stream(p, key, a)
 	s.reading++
 	g.idle(p, key, leftFor)
+	if !going {
+		g.later(p, key)
+	}
 	going = going || !s.inside
 	for pos, first := a.off, !going; pos < a.end; {
 		start, stop, whole := p.Unit(pos)
@@ -147,7 +156,6 @@ func (g *progress) join(s *stream, off int64) {
 		t.into = s
 		s.next, s.unit, s.asked = max(s.next, t.next), max(s.unit, t.unit), max(s.asked, t.asked)
 		s.borders += t.borders
-		s.home = max(s.home, t.home)
 		s.reading += t.reading
 		if t.ended.After(s.ended) {
 			s.ended = t.ended
@@ -269,8 +277,11 @@ func (g *progress) next(p *Plan, key weak.Pointer[Plan], s *stream, ask []Unit) 
 	}
 	limit := min(p.Size, s.next+s.window())
 	pos := max(s.unit, s.asked)
-	for i := 0; pos < limit && i < maxNext; i++ {
-		ask, pos = g.bundle(p, key, pos, ask)
+	for i := 0; pos < limit && i < maxNext; i++ { // also what was asked for before: it may be gone since, and if it is not, that costs nothing
+		k, end := bundleKey(p, key, pos)
+		g.ask(k, end-k.start)
+		from, _, _ := p.Unit(pos)
+		ask, pos = append(ask, Unit{Start: from, End: end}), end
 	}
 	s.asked = pos
 	return ask
@@ -306,10 +317,9 @@ func bundleKey(p *Plan, key weak.Pointer[Plan], off int64) (unitKey, int64) {
 func (g *progress) stream(p *Plan, key weak.Pointer[Plan], a access) (s *stream, going bool) {
 	g.tick++
 	best, oldest := -1, -1
-	slack := max(minSlack, 2*a.len())
 	for i := range g.streams {
 		s := g.streams[i]
-		if d := abs(a.off - s.next); s.plan == key && d <= slack && (best < 0 || d < abs(a.off-g.streams[best].next)) {
+		if d := abs(a.off - s.next); s.plan == key && a.near(s.next) && (best < 0 || d < abs(a.off-g.streams[best].next)) {
 			best = i
 		}
 		if oldest < 0 || s.used < g.streams[oldest].used {
@@ -360,6 +370,21 @@ func (g *progress) idle(p *Plan, key weak.Pointer[Plan], while time.Duration) {
 			g.giveUp(p, key, from, s.asked)
 		}
 	}
+}
+
+// later looks for idle streams once more, when those that have been left a moment ago are: the reader that went elsewhere may read nothing again.
+func (g *progress) later(p *Plan, key weak.Pointer[Plan]) {
+	waits := func(s *stream) bool {
+		return s.plan == key && s.borders >= streamBorders && max(s.unit, s.next) < s.asked
+	}
+	if g.after == nil || !slices.ContainsFunc(g.streams, waits) {
+		return
+	}
+	g.after(leftFor+time.Millisecond, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.idle(p, key, leftFor)
+	})
 }
 
 // giveUp takes back that [from, to) was asked for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 	"weak"
 )
 
@@ -22,6 +23,7 @@ func NewReader(store Store, kept int64) *Reader {
 	r := &Reader{Store: store, kept: memo{max: kept}}
 	if d, ok := store.(Dropper); ok {
 		r.seen.drop = d.Drop
+		r.seen.after = func(d time.Duration, fn func()) { time.AfterFunc(d, fn) }
 	}
 	return r
 }
