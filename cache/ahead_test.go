@@ -324,6 +324,36 @@ func TestTensors(t *testing.T) {
 	}
 }
 
+// TestSkips: who loads every second or third tensor, in their order, is a stream as well: all that lies between comes along, and nothing waits for round trips.
+func TestSkips(t *testing.T) {
+	const kib, mib, header, size, n = 1 << 10, 1 << 20, 100 << 10, 1_800_000, 150
+	pieces := []plan.Piece{plan.Literal{Name: "header", Size: header, Bytes: make([]byte, header)}}
+	for i := range int64(n) {
+		pieces = append(pieces, plan.Copy{Span: span(0, i*size, (i+1)*size)})
+	}
+	for _, every := range []int64{2, 3} {
+		for _, ahead := range []int64{128 * kib, mib} {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFake(fakeFile{path: "a", size: n * size})
+				src.latency, src.pace = 20*time.Millisecond, 20 // 50 MB/s
+				f := newCache(t, Options{Memory: 2 << 30}).Release(src, src.listing())
+				r, p := plan.NewReader(f, 0), plan.New(pieces...)
+				start := time.Now()
+				for at := int64(header); at < p.Size; at += every * size {
+					for off := max(0, at-ahead/2) &^ 4095; off < at+size; off += ahead { // as kernels read what is mapped
+						if _, err := r.ReadAt(plan.ByKernel(ctxb()), p, make([]byte, min(ahead, p.Size-off)), off); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if took, alone := time.Since(start), n*size*src.pace; took > alone/7 {
+					t.Errorf("every %d, read-ahead of %d: all of it as fast as by %.1f connections", every, ahead, float64(alone)/float64(took))
+				}
+			})
+		}
+	}
+}
+
 // parallel does parts 0 to n-1 by several threads, each of which takes the next.
 func parallel(threads, n int, part func(i int)) {
 	var next atomic.Int64

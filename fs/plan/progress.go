@@ -98,6 +98,15 @@ func (a access) near(next int64) bool {
 	return a.off-next <= max(minSlack, a.len()) && next-a.off <= max(minSlack, 2*a.len())
 }
 
+// skips says that the read goes on behind the unit that would have been next: whoever loads some tensors of many, in their order, is a stream too.
+func (s *stream) skips(p *Plan, a access) bool {
+	if a.off < s.next || s.unit >= p.Size || a.off-s.unit > unitBundle {
+		return false
+	}
+	_, stop, whole := p.Unit(s.unit)
+	return whole && !p.copied(s.unit) && a.off <= stop
+}
+
 // holds says that the unit [start, stop) was touched, and is not only there because a kernel has read around what was.
 func (a access) holds(start, stop int64) bool {
 	mid := a.middle(a.off)
@@ -319,7 +328,7 @@ func (g *progress) stream(p *Plan, key weak.Pointer[Plan], a access) (s *stream,
 	best, oldest := -1, -1
 	for i := range g.streams {
 		s := g.streams[i]
-		if d := abs(a.off - s.next); s.plan == key && a.near(s.next) && (best < 0 || d < abs(a.off-g.streams[best].next)) {
+		if d := abs(a.off - s.next); s.plan == key && (a.near(s.next) || s.skips(p, a)) && (best < 0 || d < abs(a.off-g.streams[best].next)) {
 			best = i
 		}
 		if oldest < 0 || s.used < g.streams[oldest].used {
