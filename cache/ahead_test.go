@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -136,6 +137,30 @@ func TestTurnThatNeverComes(t *testing.T) {
 		time.Sleep(deadline)
 		src.gate, src.fault = nil, nil
 		must(t, readBack(ctxb(), f, src, 0, 0, 1))
+	})
+}
+
+// TestGaveWay: what gave its connection to a reader goes on where it was, and is neither a failure nor another try.
+func TestGaveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		src := newFake(fakeFile{path: "a", size: 8 * mib})
+		src.fault = func(_ string, off, n int64) (int64, error) {
+			if off < 6*mib {
+				return 2*mib + 5, fmt.Errorf("read: %w", sources.ErrNoTurn)
+			}
+			return n, nil
+		}
+		c := newCache(t, Options{})
+		f := c.Release(src, src.listing())
+		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 8*mib)}))
+		synctest.Wait()
+		wantRequests(t, src, request{"a", 0, 8 * mib}, request{"a", 2 * mib, 8 * mib}, request{"a", 4 * mib, 8 * mib}, request{"a", 6 * mib, 8 * mib})
+		must(t, readBack(ctxb(), f, src, 0, 0, 8*mib))
+		wantRequests(t, src)
+		if s := c.Stats(); s.Retries != 0 || s.FailedCells != 0 {
+			t.Errorf("%+v", s)
+		}
 	})
 }
 

@@ -192,7 +192,7 @@ func (r *run) fetch(c *Cache) {
 	}
 }
 
-// fetchRest fills the missing cells within one deadline.
+// fetchRest fills the missing cells within one deadline. What gave its connection to a reader is asked for in its turn.
 func (r *run) fetchRest(c *Cache, w *writer) error {
 	ctx, b := c.bound(sources.Ahead(r.ctx, r.demand))
 	defer b.stop()
@@ -206,6 +206,10 @@ func (r *run) fetchRest(c *Cache, w *writer) error {
 			tries++
 			at := w.next
 			err := r.stream(ctx, w, b)
+			if errors.Is(err, sources.ErrNoTurn) && ctx.Err() == nil {
+				tries = 0
+				return nil
+			}
 			if w.next > at && errors.Is(err, sources.ErrTemporary) {
 				return nil
 			}

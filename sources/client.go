@@ -212,7 +212,7 @@ func (c *client) roundTrip(ctx context.Context, r request, g *gate) (*reply, err
 		return nil, transportError(ctx, r.url, g.answered.Load(), err)
 	}
 	g.answered.Store(true)
-	rep.Body = &watched{body: rep.Body, ctx: ctx, url: r.url, inner: inner, cancel: cancel, o: c.o, left: c.o.stall(), leave: g.leave}
+	rep.Body = &watched{body: rep.Body, ctx: ctx, url: r.url, inner: inner, cancel: cancel, o: c.o, left: c.o.stall(), gate: g, began: time.Now(), rest: rep.ContentLength}
 	return rep, nil
 }
 
@@ -261,7 +261,11 @@ type watched struct {
 	inner  context.Context // the request's
 	cancel context.CancelCauseFunc
 	o      *Options
-	leave  func()
+	gate   *gate
+	gave   bool      // the slot is a reader's
+	began  time.Time // when the reply came
+	had    int64     // bytes that were read, and those to come, -1 if unknown
+	rest   int64
 	closed bool
 	left   time.Duration // of the stall time
 	got    int           // bytes since it was last full
@@ -269,6 +273,10 @@ type watched struct {
 }
 
 func (w *watched) Read(p []byte) (int, error) {
+	if w.gate.full.Load() && w.mayGive() && w.gate.give() {
+		w.gave = true
+		return 0, ErrNoTurn
+	}
 	start := time.Now()
 	if w.timer == nil {
 		w.timer = time.AfterFunc(w.left, func() { w.cancel(errStall) })
@@ -278,6 +286,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
 	w.timer.Stop()
 	w.left -= time.Since(start)
+	w.had, w.rest = w.had+int64(n), w.rest-int64(n)
 	if w.got += n; w.got >= stallBytes {
 		w.left, w.got = w.o.stall(), 0
 	}
@@ -285,6 +294,19 @@ func (w *watched) Read(p []byte) (int, error) {
 		err = w.why(err)
 	}
 	return n, err
+}
+
+// A body gives its slot to a reader if it is ahead of all, has had its share, and would need the slot for longer than another connection costs.
+const (
+	givesAfter = 128 << 10
+	givesAbove = 250 * time.Millisecond
+)
+
+func (w *watched) mayGive() bool {
+	if _, ahead := turn(w.ctx); !ahead || w.gave || w.had < givesAfter || w.rest < 0 {
+		return false
+	}
+	return time.Duration(float64(time.Since(w.began))*float64(w.rest)/float64(w.had)) > givesAbove
 }
 
 func (w *watched) why(err error) error {
@@ -303,6 +325,6 @@ func (w *watched) Close() error {
 	w.closed = true
 	err := w.body.Close()
 	w.cancel(nil)
-	w.leave()
+	w.gate.left(w.gave)
 	return err
 }

@@ -25,9 +25,12 @@ type gate struct {
 	answered atomic.Bool // the host gave a reply before
 	ranged   atomic.Bool // and a right one to a range
 
+	full atomic.Bool // a reader waits for a slot
+
 	mu     sync.Mutex // guards the fields below
 	taken  int        // slots
 	queue  []*waiter  // for a slot, first come first served but for those ahead
+	giving int        // slots of what is fetched ahead that are being given to readers
 	until  time.Time
 	paused time.Duration // length of the pause that ends at until
 	bare   int           // replies 429 in a row that did not say how long to wait
@@ -45,7 +48,7 @@ type waiter struct {
 type aheadKey struct{}
 
 // Ahead is a context for what is fetched ahead of readers: its requests wait for those of readers, until wanted is closed. If it ends before, they fail with
-// [ErrNoTurn].
+// [ErrNoTurn]; so do bodies that would keep a connection for long while a reader waits for one: the rest can be asked for again, and has its turn later.
 func Ahead(ctx context.Context, wanted <-chan struct{}) context.Context {
 	return context.WithValue(ctx, aheadKey{}, wanted)
 }
@@ -69,21 +72,49 @@ func (g *gate) enter(ctx context.Context) error {
 	}
 }
 
-func (g *gate) leave() {
+func (g *gate) leave() { g.left(false) }
+
+// left is leave for who may have been asked to give the slot to a reader.
+func (g *gate) left(gave bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.taken--
+	if g.taken--; gave {
+		g.giving--
+	}
 	g.grant()
+}
+
+// give says whether to give a slot to a reader that waits, for whom nobody else does. Who is told so leaves.
+func (g *gate) give() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	readers := 0
+	for _, w := range g.queue {
+		if !w.ahead {
+			readers++
+		}
+	}
+	if readers <= g.giving {
+		return false
+	}
+	g.giving++
+	return true
+}
+
+// turn is whether a request is ahead of readers, and what is closed when one waits for it.
+func turn(ctx context.Context) (wanted <-chan struct{}, ahead bool) {
+	wanted, ahead = ctx.Value(aheadKey{}).(<-chan struct{})
+	select {
+	case <-wanted:
+		return nil, false
+	default:
+		return wanted, ahead
+	}
 }
 
 // slot waits for a slot.
 func (g *gate) slot(ctx context.Context) error {
-	wanted, ahead := ctx.Value(aheadKey{}).(<-chan struct{})
-	select {
-	case <-wanted:
-		wanted, ahead = nil, false
-	default:
-	}
+	wanted, ahead := turn(ctx)
 	w := &waiter{granted: make(chan struct{}), ahead: ahead}
 	g.mu.Lock()
 	g.queue = append(g.queue, w)
@@ -123,12 +154,14 @@ func (g *gate) giveBack(w *waiter) (ahead bool) {
 
 // grant gives slots to those who wait. mu is held.
 func (g *gate) grant() {
+	g.full.Store(false)
 	for len(g.queue) > 0 {
 		i, room := slices.IndexFunc(g.queue, func(w *waiter) bool { return !w.ahead }), g.conns
 		if i < 0 {
 			i, room = 0, max(1, g.conns-1)
 		}
 		if g.taken >= room {
+			g.full.Store(!g.queue[i].ahead)
 			return
 		}
 		g.taken++

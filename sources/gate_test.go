@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"weightfs/sources"
 	"weightfs/sources/sourcetest"
@@ -120,4 +121,79 @@ func TestSlotsComeBack(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestGivesWay: of a slow host's connections, what is fetched ahead gives as many as readers wait for, once it has had its share, but not what is nearly done or
+// wanted by then; no more than are needed.
+func TestGivesWay(t *testing.T) {
+	s := &sourcetest.Server{Files: sourcetest.Small()}
+	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		o.Conns = 4
+		b := open(t, src, shard)
+		if _, err := read(t, s, b, shard, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		s.Inject(sourcetest.Fault{Kind: "data", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
+			right.ServeHTTP(slowly{w}, r)
+		}})
+		const size = 300_001 // of the shard: 30 s
+		ctxs := []context.Context{sources.Ahead(t.Context(), nil), sources.Ahead(t.Context(), nil)}
+		wanted := make(chan struct{})
+		ctxs = append(ctxs, sources.Ahead(t.Context(), wanted))
+		got := make([]int64, len(ctxs))
+		errs := make([]error, len(ctxs))
+		var all, readers sync.WaitGroup
+		for i, ctx := range ctxs {
+			all.Go(func() {
+				r, err := b.Stream(ctx, 0, size)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer r.Close()
+				got[i], errs[i] = io.Copy(io.Discard, r)
+			})
+		}
+		time.Sleep(20 * time.Second)
+		close(wanted)
+		start := time.Now()
+		for i := range int64(2) { // for one of whom a connection is free
+			readers.Go(func() {
+				if _, err := read(t, s, b, shard, i, 20_000); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		readers.Wait()
+		if took := time.Since(start); took > 3*time.Second { // each takes two
+			t.Errorf("readers took %v", took)
+		}
+		all.Wait()
+		gave := 0
+		for i, err := range errs {
+			switch {
+			case err == nil && got[i] == size:
+			case errors.Is(err, sources.ErrNoTurn) && i < 2 && got[i] >= 128<<10 && got[i] < size:
+				gave++
+			default:
+				t.Errorf("stream %d: %d bytes, %v", i, got[i], err)
+			}
+		}
+		if gave != 1 {
+			t.Errorf("%d gave their connection, for one reader that waited", gave)
+		}
+	})
+}
+
+// slowly writes 10 KB a second.
+type slowly struct{ http.ResponseWriter }
+
+func (w slowly) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		k := min(1000, len(p))
+		time.Sleep(100 * time.Millisecond)
+		k, err = w.ResponseWriter.Write(p[:k])
+		n, p = n+k, p[k:]
+	}
+	return n, err
 }
