@@ -47,6 +47,40 @@ func TestWantedAhead(t *testing.T) {
 	})
 }
 
+// TestWantedUnderWay: a reader of the end of a run that is on its way over a slow connection has it in a request of its own, and over a fast one waits; nothing
+// that comes with the first is asked for again.
+func TestWantedUnderWay(t *testing.T) {
+	const mib = 1 << 20
+	for _, x := range []struct {
+		pace, most time.Duration
+		requests   []request
+	}{
+		{500, 100 * time.Millisecond, []request{{"a", 0, 8 * mib}, {"a", 7 * mib, 8 * mib}}},
+		{20, 150 * time.Millisecond, []request{{"a", 0, 8 * mib}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			src := newFake(fakeFile{path: "a", size: 8 * mib})
+			src.latency, src.pace = 20*time.Millisecond, x.pace
+			c := newCache(t, Options{Memory: 512 * mib})
+			f := c.Release(src, src.listing())
+			must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 8*mib)}))
+			time.Sleep(50 * time.Millisecond)
+			start := time.Now()
+			for at := int64(7 * mib); at < 7*mib+3*cellSize; at += cellSize {
+				must(t, readBack(ctxb(), f, src, 0, at, at+1))
+				if took := time.Since(start); at == 7*mib && took > x.most {
+					t.Errorf("at %v a byte it took %v", x.pace, took)
+				}
+			}
+			must(t, readBack(ctxb(), f, src, 0, 0, 8*mib))
+			wantRequests(t, src, x.requests...)
+			if s := c.Stats(); s.BytesFetched > 8*mib+cellSize || s.FailedCells != 0 || s.Pinned != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
 // TestOneJump: a reader of a whole file who goes elsewhere and reads nothing more, with the file open, leaves little behind.
 func TestOneJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

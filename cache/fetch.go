@@ -27,21 +27,23 @@ type run struct {
 	shared bool          // was asked for ahead more than once: who gives it up is not alone
 	active bool          // is under way
 	bound  *bound        // of its fetch
+	end    int           // cells from here on have become another run's
+	at     int           // the cell that is on its way, if it is active
+	from   int           // that with which the answer began
+	since  time.Time     // when that was
+	seen   int           // end of the cells that a reader waits for, as far as they follow at
 }
 
-// want says that a reader waits for cell c of the run. A run that has not begun then begins with it; what is before goes on waiting. memory.mu is held, and
-// the caller counts as work of the cache.
+// want says that a reader waits for cell c of the run. memory.mu is held, and the caller counts as work of the cache.
 func (r *run) want(c *cell) {
+	i := slices.Index(r.cells, c)
+	if r.split(i); i >= r.end {
+		r = c.run
+	} else {
+		r.seen = max(r.seen, i+1)
+	}
 	if r.wanted {
 		return
-	}
-	if i, at := slices.Index(r.cells, c), slices.Index(r.of.queue, r); i > 0 && at >= 0 {
-		before := &run{file: r.file, of: r.of, ctx: r.ctx, cells: r.cells[:i:i], demand: make(chan struct{}), shared: r.shared}
-		for _, x := range before.cells {
-			x.run = before
-		}
-		r.cells = r.cells[i:]
-		r.of.queue = slices.Insert(r.of.queue, at, before)
 	}
 	r.wanted = true
 	close(r.demand)
@@ -52,6 +54,44 @@ func (r *run) want(c *cell) {
 		r.of.wanted++
 	}
 	r.of.dispatch()
+}
+
+// splitAbove is what a reader waits for cells that nobody wants before its own are asked for by themselves.
+const splitAbove = 250 * time.Millisecond
+
+// split makes cell i the first of a run of its own, if the run has not begun, or would take long to come to it. memory.mu is held.
+func (r *run) split(i int) {
+	at := slices.Index(r.of.queue, r)
+	switch {
+	case r.active && r.slow(i):
+	case at >= 0 && i > 0:
+	default:
+		return
+	}
+	rest := &run{file: r.file, of: r.of, ctx: r.ctx, cells: r.cells[i:r.end], end: r.end - i, demand: make(chan struct{}), shared: r.shared}
+	for _, x := range rest.cells {
+		x.run = rest
+	}
+	if r.end = i; !r.active {
+		r.cells = r.cells[:i:i]
+	}
+	r.of.queue = slices.Insert(r.of.queue, at+1, rest)
+}
+
+// slow says whether cells before i that nobody wants take longer than splitAbove to come.
+func (r *run) slow(i int) bool {
+	gap, had := i-max(r.at, r.seen), max(1, r.at-r.from)
+	return !r.since.IsZero() && gap > 0 && time.Since(r.since)*time.Duration(gap)/time.Duration(had) > splitAbove
+}
+
+// next says whether cell i is the run's, and that it is on its way now.
+func (r *run) next(c *Cache, i int) bool {
+	c.mem.mu.Lock()
+	defer c.mem.mu.Unlock()
+	if r.at = i; r.since.IsZero() {
+		r.from, r.since = i, time.Now()
+	}
+	return i < r.end
 }
 
 // runs is the queue of fetches of one source. memory.mu guards it.
@@ -91,7 +131,7 @@ func (f *Files) startRuns(ctx context.Context, claims []claim) {
 }
 
 func (f *Files) newRun(ctx context.Context, claims []claim) *run {
-	r := &run{file: &f.files[claims[0].file], of: &f.runs, ctx: ctx, cells: make([]*cell, len(claims)), demand: make(chan struct{})}
+	r := &run{file: &f.files[claims[0].file], of: &f.runs, ctx: ctx, cells: make([]*cell, len(claims)), demand: make(chan struct{}), end: len(claims)}
 	for i, x := range claims {
 		r.cells[i] = x.cell
 		x.cell.run = r
@@ -186,7 +226,7 @@ func (r *run) fetch(c *Cache) {
 			return
 		}
 		w.flush()
-		if r.fail(c, r.cells[w.next:], err) {
+		if r.fail(c, w.next, err) {
 			return
 		}
 	}
@@ -200,7 +240,7 @@ func (r *run) fetchRest(c *Cache, w *writer) error {
 	r.bound = b
 	c.mem.mu.Unlock()
 	tries := 0
-	for w.next < len(r.cells) {
+	for r.next(c, w.next) {
 		err := sources.Retry(ctx, func(ctx context.Context) error {
 			c.stats.request(tries)
 			tries++
@@ -219,20 +259,22 @@ func (r *run) fetchRest(c *Cache, w *writer) error {
 			return b.explain(ctx, err)
 		}
 	}
+	w.flush()
 	return nil
 }
 
 // stream asks for the missing cells of the run and fills them as they arrive.
 func (r *run) stream(ctx context.Context, w *writer, b *bound) error {
 	o := r.file.open.Load()
-	first, last := r.cells[w.next], r.cells[len(r.cells)-1]
+	first, last := r.cells[w.next], r.last(w.cache)
 	off := first.index << cellLog2
 	body, err := o.blob.Stream(ctx, off, last.index<<cellLog2+int64(len(last.buf))-off)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	for _, x := range r.cells[w.next:] {
+	for r.next(w.cache, w.next) {
+		x := r.cells[w.next]
 		n, err := io.ReadFull(body, x.buf)
 		w.cache.stats.fetched.Add(int64(n))
 		if err != nil {
@@ -247,6 +289,14 @@ func (r *run) stream(ctx context.Context, w *writer, b *bound) error {
 	return nil
 }
 
+// last is the last cell that is the run's; from now on time counts from when its answer begins.
+func (r *run) last(c *Cache) *cell {
+	c.mem.mu.Lock()
+	defer c.mem.mu.Unlock()
+	r.since = time.Time{}
+	return r.cells[r.end-1]
+}
+
 // short is the error of a body that ended early: a source reports that itself, but a wrong one must not pass for the end of a file.
 func (r *run) short(x *cell, n int, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -257,16 +307,20 @@ func (r *run) short(x *cell, n int, err error) error {
 
 // fail ends cells that did not arrive. That their turn did not come is forgotten: whoever reads them has a turn at once. If a reader came for them in the
 // last moment, fail does nothing and reports false.
-func (r *run) fail(c *Cache, cells []*cell, err error) bool {
+func (r *run) fail(c *Cache, from int, err error) bool {
 	noTurn := errors.Is(err, sources.ErrNoTurn) && !errors.Is(err, ErrClosed)
 	level := slog.LevelWarn
 	if noTurn || errors.Is(err, sources.ErrOffline) {
 		level = slog.LevelDebug // a matter for who reads it, and what is fetched ahead is read by nobody
 	}
-	c.opt.Log.Log(r.ctx, level, "fetch failed", "path", r.file.entry.Path, "cells", len(cells), "err", err)
+	c.opt.Log.Log(r.ctx, level, "fetch failed", "path", r.file.entry.Path, "cell", r.cells[from].index, "err", err)
 	now := c.opt.Now()
 	c.mem.mu.Lock()
 	defer c.mem.mu.Unlock()
+	cells := r.cells[from:max(from, r.end)]
+	if len(cells) == 0 {
+		return true
+	}
 	if noTurn && r.wanted {
 		return false
 	}
