@@ -81,6 +81,55 @@ func TestWantedUnderWay(t *testing.T) {
 	}
 }
 
+// TestWantedInQueue: a read of several cells of a run that has to wait, since as many as may be are wanted, is one request.
+func TestWantedInQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		src := newFake(fakeFile{path: "a", size: 64 * mib})
+		open := make(chan struct{})
+		src.gate = func(context.Context, string, int64, int64) { <-open }
+		f := newCache(t, Options{Memory: 512 * mib, Fetches: 1}).Release(src, src.listing())
+		var readers sync.WaitGroup
+		read := func(start, end int64) {
+			readers.Go(func() {
+				if err := readBack(ctxb(), f, src, 0, start, end); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		read(60*mib, 60*mib+1)
+		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 24*mib)}))
+		read(17*mib, 18*mib)
+		read(19*mib, 20*mib)
+		close(open)
+		readers.Wait()
+		synctest.Wait()
+		wantRequests(t, src, request{"a", 0, 8 * mib}, request{"a", 8 * mib, 16 * mib}, request{"a", 16 * mib, 17 * mib}, request{"a", 17 * mib, 24 * mib}, request{"a", 60 * mib, 60*mib + cellSize})
+	})
+}
+
+// TestWantedByMany: readers of cells that one of them has asked for already, in front of a slow connection, send nothing more.
+func TestWantedByMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		src := newFake(fakeFile{path: "a", size: 8 * mib})
+		src.latency, src.pace = 20*time.Millisecond, 500 // 2 MB/s
+		f := newCache(t, Options{Memory: 512 * mib}).Release(src, src.listing())
+		var readers sync.WaitGroup
+		for _, at := range []int64{0, 15, 12, 9, 6} {
+			readers.Go(func() {
+				time.Sleep(time.Duration(at) * 7 * time.Millisecond)
+				if err := readBack(ctxb(), f, src, 0, at*cellSize, max(at*cellSize+1, 2*mib*(1-min(at, 1)))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		readers.Wait()
+		wantRequests(t, src, request{"a", 0, 2 * mib})
+	})
+}
+
 // TestOneJump: a reader of a whole file who goes elsewhere and reads nothing more, with the file open, leaves little behind.
 func TestOneJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,7 @@ func (r *run) want(c *cell) {
 	i := slices.Index(r.cells, c)
 	if r.split(i); i >= r.end {
 		r = c.run
-	} else {
+	} else if i <= max(r.at, r.seen) || !r.since.IsZero() {
 		r.seen = max(r.seen, i+1)
 	}
 	if r.wanted {
@@ -63,8 +63,8 @@ const splitAbove = 250 * time.Millisecond
 func (r *run) split(i int) {
 	at := slices.Index(r.of.queue, r)
 	switch {
-	case r.active && r.slow(i):
-	case at >= 0 && i > 0:
+	case r.active && r.slow(i) && r.of.wanted < r.of.cache.opt.Fetches: // it begins at once
+	case at >= 0 && i > 0 && !r.wanted:
 	default:
 		return
 	}
@@ -136,6 +136,9 @@ func (f *Files) newRun(ctx context.Context, claims []claim) *run {
 		r.cells[i] = x.cell
 		x.cell.run = r
 		r.wanted = r.wanted || x.cell.read
+		if x.cell.read && r.seen == i {
+			r.seen++
+		}
 	}
 	if r.wanted {
 		close(r.demand)

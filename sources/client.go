@@ -212,7 +212,7 @@ func (c *client) roundTrip(ctx context.Context, r request, g *gate) (*reply, err
 		return nil, transportError(ctx, r.url, g.answered.Load(), err)
 	}
 	g.answered.Store(true)
-	rep.Body = &watched{body: rep.Body, ctx: ctx, url: r.url, inner: inner, cancel: cancel, o: c.o, left: c.o.stall(), gate: g, began: time.Now(), rest: rep.ContentLength}
+	rep.Body = &watched{body: rep.Body, ctx: ctx, url: r.url, inner: inner, cancel: cancel, o: c.o, left: c.o.stall(), gate: g, began: time.Now(), rest: -1}
 	return rep, nil
 }
 
@@ -264,8 +264,8 @@ type watched struct {
 	gate   *gate
 	gave   bool      // the slot is a reader's
 	began  time.Time // when the reply came
-	had    int64     // bytes that were read, and those to come, -1 if unknown
-	rest   int64
+	had    int64     // bytes that were read
+	rest   int64     // those to come, less than 0 if they cannot be asked for by themselves
 	closed bool
 	left   time.Duration // of the stall time
 	got    int           // bytes since it was last full

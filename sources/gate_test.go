@@ -185,6 +185,39 @@ func TestGivesWay(t *testing.T) {
 	})
 }
 
+// TestWholeIsNotGiven: what a server without ranges sends as a whole cannot be continued, so it keeps its connection.
+func TestWholeIsNotGiven(t *testing.T) {
+	s := &sourcetest.Server{Files: sourcetest.Small()}
+	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		o.Conns = 1
+		b := open(t, src, shard)
+		if _, err := read(t, s, b, shard, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		s.Inject(sourcetest.Fault{Kind: "data", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
+			r.Header.Del("Range")
+			right.ServeHTTP(slowly{w}, r)
+		}})
+		var all sync.WaitGroup
+		all.Go(func() {
+			r, err := b.Stream(sources.Ahead(t.Context(), nil), 1000, 200_000)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Close()
+			if n, err := io.Copy(io.Discard, r); n != 200_000 || err != nil {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+		})
+		time.Sleep(time.Second)
+		if _, err := read(t, s, b, shard, 5, 10); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+	})
+}
+
 // slowly writes 10 KB a second.
 type slowly struct{ http.ResponseWriter }
 

@@ -171,6 +171,9 @@ func decimal(s string) (int64, bool) {
 // there and reports a shorter one. Without, the whole range is read first, because only the end shows whether it was the right length.
 func rangeBody(resp *http.Response, skip, length, n int64) (io.ReadCloser, error) {
 	if resp.ContentLength == length && skip == 0 && n == length {
+		if w, ok := resp.Body.(*watched); ok {
+			w.rest = n
+		}
 		return &exactBody{body: resp.Body, left: n, n: n}, nil
 	}
 	defer resp.Body.Close()
