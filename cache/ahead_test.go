@@ -26,19 +26,9 @@ func TestWantedAhead(t *testing.T) {
 		synctest.Wait()
 		wantRequests(t, src, request{"a", 0, 8 * mib}, request{"a", 8 * mib, 16 * mib})
 		var reader sync.WaitGroup
-		reader.Go(func() {
-			if err := readBack(ctxb(), f, src, 0, 40*mib, 40*mib+cellSize); err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
+		goRead(t, &reader, f, src, 40*mib, 40*mib+cellSize)
 		wantRequests(t, src, request{"a", 40 * mib, 48 * mib})
-		reader.Go(func() { // the end of another one
-			if err := readBack(ctxb(), f, src, 0, 30*mib, 30*mib+1); err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
+		goRead(t, &reader, f, src, 30*mib, 30*mib+1) // the end of another one
 		wantRequests(t, src, request{"a", 30 * mib, 32 * mib})
 		close(open)
 		reader.Wait()
@@ -90,14 +80,7 @@ func TestWantedInQueue(t *testing.T) {
 		src.gate = func(context.Context, string, int64, int64) { <-open }
 		f := newCache(t, Options{Memory: 512 * mib, Fetches: 1}).Release(src, src.listing())
 		var readers sync.WaitGroup
-		read := func(start, end int64) {
-			readers.Go(func() {
-				if err := readBack(ctxb(), f, src, 0, start, end); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
+		read := func(start, end int64) { goRead(t, &readers, f, src, start, end) }
 		read(60*mib, 60*mib+1)
 		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 0, 24*mib)}))
 		read(17*mib, 18*mib)
@@ -117,13 +100,17 @@ func TestWantedByMany(t *testing.T) {
 		src.latency, src.pace = 20*time.Millisecond, 500 // 2 MB/s
 		f := newCache(t, Options{Memory: 512 * mib}).Release(src, src.listing())
 		var readers sync.WaitGroup
-		for _, at := range []int64{0, 15, 12, 9, 6} {
+		read := func(after time.Duration, start, end int64) {
 			readers.Go(func() {
-				time.Sleep(time.Duration(at) * 7 * time.Millisecond)
-				if err := readBack(ctxb(), f, src, 0, at*cellSize, max(at*cellSize+1, 2*mib*(1-min(at, 1)))); err != nil {
+				time.Sleep(after)
+				if err := readBack(ctxb(), f, src, 0, start, end); err != nil {
 					t.Error(err)
 				}
 			})
+		}
+		read(0, 0, 2*mib)
+		for _, cell := range []int64{15, 12, 9, 6} {
+			read(100*time.Millisecond, cell*cellSize, cell*cellSize+1)
 		}
 		readers.Wait()
 		wantRequests(t, src, request{"a", 0, 2 * mib})

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -356,4 +357,14 @@ func forget(c *Cache) {
 	for c.mem.idle[0]+c.mem.idle[1] > 0 {
 		c.mem.evict()
 	}
+}
+
+// goRead starts a reader of [start, end) of the first file, in a bubble, and lets it come as far as it gets.
+func goRead(t *testing.T, readers *sync.WaitGroup, f *Files, src *fakeSource, start, end int64) {
+	readers.Go(func() {
+		if err := readBack(ctxb(), f, src, 0, start, end); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
 }

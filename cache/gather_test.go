@@ -533,14 +533,7 @@ func TestDemandIsFirst(t *testing.T) {
 		c := newCache(t, Options{Memory: 512 * mib, Fetches: 4})
 		f := c.Release(src, src.listing())
 		var readers sync.WaitGroup
-		read := func(at int64) {
-			readers.Go(func() {
-				if err := readBack(ctxb(), f, src, 0, at*mib, at*mib+cellSize); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
+		read := func(at int64) { goRead(t, &readers, f, src, at*mib, at*mib+cellSize) }
 		end := func(at int64) { close(answer[at*mib]); synctest.Wait() }
 		cell := func(at int64) request { return request{"a", at * mib, at*mib + cellSize} }
 
@@ -618,12 +611,7 @@ func TestDrop(t *testing.T) {
 		ahead(0, 64*mib)
 		var readers sync.WaitGroup
 		for _, at := range []int64{80, 90, 24} { // no more than two that are wanted are under way
-			readers.Go(func() {
-				if err := readBack(ctxb(), f, src, 0, at*mib, at*mib+cellSize); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
+			goRead(t, &readers, f, src, at*mib, at*mib+cellSize)
 		}
 		wantRequests(t, src, run(0), request{"a", 80 * mib, 80*mib + cellSize}, request{"a", 90 * mib, 90*mib + cellSize})
 		ahead(40*mib, 48*mib)                                             // by another stream
@@ -670,14 +658,7 @@ func TestDropFreesMemory(t *testing.T) {
 		c := newCache(t, Options{Memory: 8 * mib, Fetches: 2})
 		f := c.Release(src, src.listing())
 		var readers sync.WaitGroup
-		read := func(start, end int64) {
-			readers.Go(func() {
-				if err := readBack(ctxb(), f, src, 0, start, end); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
+		read := func(start, end int64) { goRead(t, &readers, f, src, start, end) }
 		read(0, 2*mib)
 		read(2*mib, 4*mib) // both connections are taken
 		must(t, f.Gather(ctxb(), nil, []plan.Span{span(0, 16*mib, 18*mib)}))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,13 +130,7 @@ func TestGivesWay(t *testing.T) {
 	s := &sourcetest.Server{Files: sourcetest.Small()}
 	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
 		o.Conns = 4
-		b := open(t, src, shard)
-		if _, err := read(t, s, b, shard, 0, 1); err != nil {
-			t.Fatal(err)
-		}
-		s.Inject(sourcetest.Fault{Kind: "data", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
-			right.ServeHTTP(slowly{w}, r)
-		}})
+		b := slowBlob(t, s, src, func(*http.Request) {})
 		const size = 300_001 // of the shard: 30 s
 		ctxs := []context.Context{sources.Ahead(t.Context(), nil), sources.Ahead(t.Context(), nil)}
 		wanted := make(chan struct{})
@@ -190,14 +185,7 @@ func TestWholeIsNotGiven(t *testing.T) {
 	s := &sourcetest.Server{Files: sourcetest.Small()}
 	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
 		o.Conns = 1
-		b := open(t, src, shard)
-		if _, err := read(t, s, b, shard, 0, 1); err != nil {
-			t.Fatal(err)
-		}
-		s.Inject(sourcetest.Fault{Kind: "data", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
-			r.Header.Del("Range")
-			right.ServeHTTP(slowly{w}, r)
-		}})
+		b := slowBlob(t, s, src, func(r *http.Request) { r.Header.Del("Range") })
 		var all sync.WaitGroup
 		all.Go(func() {
 			r, err := b.Stream(sources.Ahead(t.Context(), nil), 1000, 200_000)
@@ -216,6 +204,54 @@ func TestWholeIsNotGiven(t *testing.T) {
 		}
 		all.Wait()
 	})
+}
+
+// TestAddressIsNotAhead: the address of a file is asked for as a reader's, whoever needs it first, since readers wait for the same answer.
+func TestAddressIsNotAhead(t *testing.T) {
+	s := &sourcetest.Server{Files: sourcetest.Small()}
+	inBubble(t, s, func(t *testing.T, _ *sourcetest.MemNet, src sources.Source, o *sources.Options) {
+		o.Conns = 2 // one of which nothing that is ahead takes
+		first, second := open(t, src, shard), open(t, src, s.Files[5].Path)
+		var arrived atomic.Int64
+		proceed := make(chan struct{})
+		s.Inject(sourcetest.Fault{Kind: "resolve", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
+			arrived.Add(1)
+			<-proceed
+			right.ServeHTTP(w, r)
+		}})
+		var all sync.WaitGroup
+		ask := func(ctx context.Context, blob sources.Blob) {
+			all.Go(func() {
+				r, err := blob.Stream(ctx, 0, 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Close()
+			})
+			synctest.Wait()
+		}
+		ask(t.Context(), first)
+		ask(sources.Ahead(t.Context(), nil), second)
+		if n := arrived.Load(); n != 2 {
+			t.Errorf("%d addresses are asked for", n)
+		}
+		close(proceed)
+		all.Wait()
+	})
+}
+
+// slowBlob is the shard on a host that writes slowly from now on, once its requests have been changed.
+func slowBlob(t *testing.T, s *sourcetest.Server, src sources.Source, change func(*http.Request)) sources.Blob {
+	b := open(t, src, shard)
+	if _, err := read(t, s, b, shard, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	s.Inject(sourcetest.Fault{Kind: "data", Do: func(w http.ResponseWriter, r *http.Request, right http.Handler) {
+		change(r)
+		right.ServeHTTP(slowly{w}, r)
+	}})
+	return b
 }
 
 // slowly writes 10 KB a second.

@@ -289,8 +289,7 @@ func (g *progress) next(p *Plan, key weak.Pointer[Plan], s *stream, ask []Unit) 
 	for i := 0; pos < limit && i < maxNext; i++ { // also what was asked for before: it may be gone since, and if it is not, that costs nothing
 		k, end := bundleKey(p, key, pos)
 		g.ask(k, end-k.start)
-		from, _, _ := p.Unit(pos)
-		ask, pos = append(ask, Unit{Start: from, End: end}), end
+		ask, pos = append(ask, bundleFrom(p, pos, end)), end
 	}
 	s.asked = pos
 	return ask
@@ -300,10 +299,15 @@ func (g *progress) next(p *Plan, key weak.Pointer[Plan], s *stream, ask []Unit) 
 func (g *progress) bundle(p *Plan, key weak.Pointer[Plan], off int64, ask []Unit) ([]Unit, int64) {
 	k, end := bundleKey(p, key, off)
 	if g.ask(k, end-k.start) {
-		from, _, _ := p.Unit(off) // a stream that began within the bundle needs no more
-		ask = append(ask, Unit{Start: from, End: end})
+		ask = append(ask, bundleFrom(p, off, end))
 	}
 	return ask, end
+}
+
+// bundleFrom is a bundle that ends at end, from the unit around off on: a stream that began within the bundle needs no more.
+func bundleFrom(p *Plan, off, end int64) Unit {
+	from, _, _ := p.Unit(off)
+	return Unit{Start: from, End: end}
 }
 
 // bundled says whether the bundle around off was asked for.
@@ -368,25 +372,26 @@ func (g *progress) idle(p *Plan, key weak.Pointer[Plan], while time.Duration) {
 	}
 	var now time.Time
 	for _, s := range g.streams {
-		from := max(s.unit, s.next)
-		if s.plan != key || s.reading > 0 || s.borders < streamBorders || from >= s.asked {
+		if s.reading > 0 || !s.waits(key) {
 			continue
 		}
 		if now.IsZero() {
 			now = g.clock()
 		}
 		if now.Sub(s.ended) >= while {
-			g.giveUp(p, key, from, s.asked)
+			g.giveUp(p, key, max(s.unit, s.next), s.asked)
 		}
 	}
 }
 
+// waits says that a stream of the plan has asked for something beyond the unit that it is in.
+func (s *stream) waits(key weak.Pointer[Plan]) bool {
+	return s.plan == key && s.borders >= streamBorders && max(s.unit, s.next) < s.asked
+}
+
 // later looks for idle streams once more, when those that have been left a moment ago are: the reader that went elsewhere may read nothing again.
 func (g *progress) later(p *Plan, key weak.Pointer[Plan]) {
-	waits := func(s *stream) bool {
-		return s.plan == key && s.borders >= streamBorders && max(s.unit, s.next) < s.asked
-	}
-	if g.after == nil || !slices.ContainsFunc(g.streams, waits) {
+	if g.after == nil || !slices.ContainsFunc(g.streams, func(s *stream) bool { return s.waits(key) }) {
 		return
 	}
 	g.after(leftFor+time.Millisecond, func() {
